@@ -1,0 +1,172 @@
+# Copyright 2026 The Shardward Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Plain types for rows to score and their rewards: what handlers pass around.
+
+Here live values and the `Scorer` protocol; translation from and to messages lives in
+`reward_server.messages`, running reward functions in `reward_server.pool`.
+
+Legend: b rows of a call, F reward functions.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class RowStatus(enum.IntEnum):
+    """Outcome of one row; the numbers are those of `shardward.v1.RowStatus`."""
+
+    OK = 1
+    ERROR = 2
+    INVALID = 3
+    TIMEOUT = 4
+    CRASHED = 5
+    OOM = 6
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Rows to score, checked and cut: no end token, no padding is left in the ids.
+
+    Attributes:
+        completion_ids: int32 [sum of completion_lengths], rows concatenated.
+        completion_lengths: int64 [b].
+        prompts: b texts, or None when the prompts come as ids.
+        prompt_ids: int32 [sum of prompt_lengths], or None when they come as text.
+        prompt_lengths: int64 [b], or None.
+        completion_prefixes: b texts put before the decoded completions, or None.
+        columns: dataset columns by name, each a list of b plain values.
+        row_ids: b global row ids.
+        step: training step, >= 0.
+        mode: "train" or "eval".
+    """
+
+    completion_ids: NDArray[np.int32]
+    completion_lengths: NDArray[np.int64]
+    prompts: list[str] | None
+    prompt_ids: NDArray[np.int32] | None = None
+    prompt_lengths: NDArray[np.int64] | None = None
+    completion_prefixes: list[str] | None = None
+    columns: dict[str, list[Any]]
+    row_ids: list[int]
+    step: int = 0
+    mode: str = "train"
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return len(self.completion_lengths)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RowError:
+    """Why a row has no total reward.
+
+    Attributes:
+        row: index of the row in its batch.
+        reward_fn: name of the function that failed.
+        status: any status but OK.
+        message: one sentence, at most 1000 characters.
+    """
+
+    row: int
+    reward_fn: str
+    status: RowStatus
+    message: str
+
+
+@dataclasses.dataclass(slots=True, kw_only=True)
+class Scores:
+    """Rewards of a batch, in its row order.
+
+    Attributes:
+        rewards: float32 [b, F]; NaN where a function gave no value.
+        statuses: uint8 [b], values of `RowStatus`.
+        errors: one for every row whose status is not OK, ascending by row.
+        extra_columns: float32 [b] by name, NaN where a row reported none.
+        queue_s: seconds from arrival to the first row's start.
+        decode_s: seconds of decoding, added up over children.
+        score_s: float64 [F], seconds within each function, added up over rows.
+    """
+
+    rewards: NDArray[np.float32]
+    statuses: NDArray[np.uint8]
+    errors: list[RowError]
+    extra_columns: dict[str, NDArray[np.float32]]
+    queue_s: float
+    decode_s: float
+    score_s: NDArray[np.float64]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RewardFnInfo:
+    """One reward function as offered to callers.
+
+    Attributes:
+        name: name from the rewards file.
+        weight: factor in the weighted total; 0 is reported only.
+        timeout_s: limit for one row in seconds.
+        required_columns: columns that the function cannot do without.
+    """
+
+    name: str
+    weight: float
+    timeout_s: float
+    required_columns: tuple[str, ...] = ()
+
+
+class Scorer(Protocol):
+    """Scores batches: the embedded pool, or a router over remote workers."""
+
+    @property
+    def reward_fns(self) -> tuple[RewardFnInfo, ...]:
+        """Functions in the order of the reward matrix."""
+        ...
+
+    @property
+    def slots(self) -> int:
+        """Rows that can be scored at the same time."""
+        ...
+
+    @property
+    def workers(self) -> int:
+        """Remote workers behind this scorer; 0 for an embedded pool."""
+        ...
+
+    async def start(self) -> None:
+        """Starts, and returns once every function has scored a probe row.
+
+        Raises:
+            StartError: names the function and what it did wrong.
+        """
+        ...
+
+    async def score(self, batch: Batch, *, timeout_s: float) -> Scores:
+        """Scores every row of a batch.
+
+        Args:
+            batch: the rows.
+            timeout_s: seconds the caller still waits for.
+
+        Raises:
+            TimeoutError: the time ran out.
+            WorkersUnavailable: no worker is left to score a row.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Stops; no child process is left."""
+        ...
+
+
+class StartError(Exception):
+    """A server or worker cannot start; the message says what to change."""
+
+
+class WorkersUnavailable(Exception):  # noqa: N818 - named for the state, as the status code is
+    """No reward worker can be reached; the message names the addresses."""
