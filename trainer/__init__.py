@@ -1,0 +1,54 @@
+# Copyright 2026 The Shardward Authors
+# SPDX-License-Identifier: Apache-2.0
+"""GRPO training on sharded rollouts with rewards from a reward server.
+
+Public names only. Names that need JAX are imported when they are first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from trainer.client import RewardClient
+from trainer.config import RewardClientConfig
+from trainer.errors import (
+    DeadlineExceeded,
+    InvalidRequest,
+    ProcessesDisagree,
+    RewardError,
+    ScoringFailed,
+    Unavailable,
+)
+
+if TYPE_CHECKING:
+    from trainer.learner import ShardedGRPOLearner, StepReport
+    from trainer.rollout import ShardedRollout
+
+__all__ = [
+    "DeadlineExceeded",
+    "InvalidRequest",
+    "ProcessesDisagree",
+    "RewardClient",
+    "RewardClientConfig",
+    "RewardError",
+    "ScoringFailed",
+    "ShardedGRPOLearner",
+    "ShardedRollout",
+    "StepReport",
+    "Unavailable",
+]
+
+_HOMES = {
+    "ShardedGRPOLearner": "trainer.learner",
+    "StepReport": "trainer.learner",
+    "ShardedRollout": "trainer.rollout",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Imports the names that need JAX."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'trainer' has no attribute {name!r}")
+    import importlib  # noqa: PLC0415
+
+    return getattr(importlib.import_module(_HOMES[name]), name)

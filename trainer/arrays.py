@@ -1,0 +1,135 @@
+# Copyright 2026 The Shardward Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Local rows to global arrays and back.
+
+Legend: n global rows, b rows of this process, S data shards, R replicas.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from numpy.typing import NDArray
+
+from trainer.shards import RowLayout
+
+
+class RowArrays:
+    """Places rows on a mesh whose data axes shard them.
+
+    Attributes:
+        mesh: the mesh.
+        data_axes: axes that the rows are sharded over.
+        layout: which rows this process holds.
+    """
+
+    def __init__(self, mesh: Mesh, data_axes: tuple[str, ...]) -> None:
+        """Reads the layout of the mesh.
+
+        Raises:
+            ValueError: an axis does not exist or this process's devices are not a box of the mesh.
+        """
+        processes = np.vectorize(lambda device: device.process_index, otypes=[np.int64])
+        self.mesh = mesh
+        self.data_axes = data_axes
+        self.layout = RowLayout.from_device_grid(
+            processes(mesh.devices), mesh.axis_names, data_axes, jax.process_index()
+        )
+        # Tunix compares specs by equality: one axis stands alone there, several are a tuple.
+        self._rows = data_axes[0] if len(data_axes) == 1 else data_axes
+        self._replica_axes = tuple(a for a in mesh.axis_names if a not in data_axes)
+
+    @property
+    def row_sharding(self) -> NamedSharding:
+        """Sharding of the leading dimension over the data axes."""
+        return NamedSharding(self.mesh, PartitionSpec(self._rows))
+
+    @property
+    def replicated(self) -> NamedSharding:
+        """Sharding of a value that every device holds whole."""
+        return NamedSharding(self.mesh, PartitionSpec())
+
+    def from_local_rows(self, local: NDArray[Any], n: int) -> jax.Array:
+        """Makes a global array [n, ...] of the rows [b, ...] that each process holds.
+
+        Processes that hold the same rows must pass the same values.
+
+        Raises:
+            ValueError: b is not the number of rows that this process holds of n.
+        """
+        b = len(self.layout.local_rows(n))
+        if len(local) != b:
+            raise ValueError(
+                f"process {self.layout.process_index} must pass {b} of {n} rows, got {len(local)}."
+            )
+        return jax.make_array_from_process_local_data(
+            self.row_sharding, np.ascontiguousarray(local), (n, *local.shape[1:])
+        )
+
+    def owned_rows(self, array: jax.Array) -> NDArray[Any]:
+        """Copies the rows of a global array that this process owns to the host, ascending."""
+        parts = {
+            shard.index[0].start or 0: shard.data
+            for shard in array.addressable_shards
+            if shard.replica_id == 0
+        }
+        if not parts:
+            return np.empty((0, *array.shape[1:]), array.dtype)
+        return np.concatenate([np.asarray(parts[start]) for start in sorted(parts)])
+
+    def local_rows(self, array: jax.Array) -> NDArray[Any]:
+        """Copies the rows of a global array that this process holds to the host, ascending."""
+        parts = {shard.index[0].start or 0: shard.data for shard in array.addressable_shards}
+        return np.concatenate([np.asarray(parts[start]) for start in sorted(parts)])
+
+    def from_owned_rows(self, owned: NDArray[np.float32], n: int) -> jax.Array:
+        """Makes [R, n, C] of the values [b, C] of owned rows, zeros on the other replicas.
+
+        Its sum over R has every row once, exactly: the replicas of a row, on whichever process,
+        get the bytes of the one that owns it.
+        """
+        layout = self.layout
+        rows, replicas = layout.local_rows(n), layout.local_replicas
+        mine = layout.owned_rows(n)
+        if len(owned) != len(mine):
+            raise ValueError(
+                f"process {layout.process_index} owns {len(mine)} of {n} rows, got {len(owned)}."
+            )
+        local = np.zeros((len(replicas), len(rows), owned.shape[1]), np.float32)
+        if 0 in replicas:
+            local[replicas.index(0), np.searchsorted(rows, mine)] = owned
+        spec = PartitionSpec(self._replica_axes or None, self._rows)
+        shape = (len(layout.grid[0]), n, owned.shape[1])
+        return jax.make_array_from_process_local_data(NamedSharding(self.mesh, spec), local, shape)
+
+    def part_of_each_shard(self, tree: Any, start: int, stop: int) -> Any:
+        """Takes rows [start, stop) of every shard; moves nothing between devices."""
+        return self._part_fn(start, stop)(tree)
+
+    @functools.cache  # noqa: B019 - lives as long as the learner that holds it
+    def _part_fn(self, start: int, stop: int) -> Any:
+        spec = PartitionSpec(self._rows)
+
+        def take(tree: Any) -> Any:
+            return jax.tree.map(lambda x: x[start:stop], tree)
+
+        return jax.jit(jax.shard_map(take, mesh=self.mesh, in_specs=spec, out_specs=spec))
+
+    def join_each_shard(self, trees: list[Any]) -> Any:
+        """Joins parts of every shard again, the inverse of `part_of_each_shard`."""
+        if len(trees) == 1:
+            return trees[0]
+        return self._join_fn(len(trees))(trees)
+
+    @functools.cache  # noqa: B019
+    def _join_fn(self, _count: int) -> Any:
+        spec = PartitionSpec(self._rows)
+
+        def join(trees: list[Any]) -> Any:
+            return jax.tree.map(lambda *xs: jax.numpy.concatenate(xs), *trees)
+
+        return jax.jit(jax.shard_map(join, mesh=self.mesh, in_specs=spec, out_specs=spec))

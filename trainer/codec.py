@@ -1,0 +1,286 @@
+# Copyright 2026 The Shardward Authors
+# SPDX-License-Identifier: Apache-2.0
+"""NumPy rows to messages and back. Pure: no gRPC, no JAX.
+
+Legend: b rows, T completion tokens, F reward functions.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardward.v1 import reward_pb2, types_pb2
+from trainer.errors import ScoringFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+OK = types_pb2.ROW_STATUS_OK
+_MODES = {"train": types_pb2.MODE_TRAIN, "eval": types_pb2.MODE_EVAL}
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class LocalRollouts:
+    """Rows that this process sends to its reward server.
+
+    Attributes:
+        row_ids: int64 [b], global and unique within the run.
+        group_ids: int64 [b], equal for the rows of one prompt.
+        prompts: b texts.
+        completion_ids: int32 [b, T]; what follows the first end token is ignored.
+        end_token_ids: ids that end a completion.
+        pad_token_id: the padding id; may be one of the end ids.
+        columns: dataset columns by name, each with b values.
+        completion_prefixes: b texts put before the completions, or None.
+        step: training step.
+        mode: "train" or "eval".
+    """
+
+    row_ids: NDArray[np.int64]
+    group_ids: NDArray[np.int64]
+    prompts: Sequence[str]
+    completion_ids: NDArray[np.int32]
+    end_token_ids: Sequence[int]
+    pad_token_id: int
+    columns: Mapping[str, Sequence[Any]] = dataclasses.field(default_factory=dict)
+    completion_prefixes: Sequence[str] | None = None
+    step: int = 0
+    mode: str = "train"
+
+    def __post_init__(self) -> None:
+        """Checks lengths.
+
+        Raises:
+            ValueError: names the field and both lengths.
+        """
+        b = len(self.row_ids)
+        sizes = {
+            "group_ids": len(self.group_ids),
+            "prompts": len(self.prompts),
+            "completion_ids": len(self.completion_ids),
+        }
+        sizes |= {f"columns[{name!r}]": len(values) for name, values in self.columns.items()}
+        if self.completion_prefixes is not None:
+            sizes["completion_prefixes"] = len(self.completion_prefixes)
+        for name, size in sizes.items():
+            if size != b:
+                raise ValueError(f"`{name}` must have one value per row ({b}), got {size}.")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RowRewards:
+    """Rewards of rows, in the order in which they were sent.
+
+    Attributes:
+        reward_fns: names of the F functions.
+        rewards: float32 [b, F], NaN where a function gave no value.
+        totals: float32 [b], NaN where the row failed.
+        valid: bool [b], whether the row has a total.
+        failures: (row id, status name, function, message) of each failed row.
+        extra_columns: float32 [b] by name.
+        queue_s: longest wait in the server's queue.
+        total_s: longest time in the server.
+    """
+
+    reward_fns: tuple[str, ...]
+    rewards: NDArray[np.float32]
+    totals: NDArray[np.float32]
+    valid: NDArray[np.bool_]
+    failures: list[tuple[int, str, str, str]]
+    extra_columns: dict[str, NDArray[np.float32]]
+    queue_s: float
+    total_s: float
+
+
+def completion_lengths(
+    completion_ids: NDArray[np.int32], end_token_ids: Sequence[int]
+) -> NDArray[np.int32]:
+    """Counts tokens up to and with the first end token: int32 [b].
+
+    Example:
+        >>> completion_lengths(np.array([[5, 2, 7], [5, 6, 7]], np.int32), [2])
+        array([2, 3], dtype=int32)
+    """
+    ends = np.isin(completion_ids, list(end_token_ids))
+    width = completion_ids.shape[1]
+    return np.where(ends.any(axis=1), ends.argmax(axis=1) + 1, width).astype(np.int32)
+
+
+def tokenizer_fingerprint(tokenizer: Any) -> str:
+    """Hashes the vocabulary of a tokenizer, or returns "" where it shows none.
+
+    The definition is that of `ServiceInfo.tokenizer_fingerprint` in the contract.
+    """
+    inner = getattr(tokenizer, "tokenizer", tokenizer)
+    if hasattr(inner, "id_to_piece") and hasattr(inner, "vocab_size"):
+        vocabulary = {inner.id_to_piece(i): i for i in range(inner.vocab_size())}
+    elif hasattr(inner, "get_vocab"):
+        vocabulary = inner.get_vocab()
+    else:
+        return ""
+    digest = hashlib.sha256()
+    for token, index in sorted(vocabulary.items(), key=lambda item: item[1]):
+        digest.update(f"{index}\t{token}\n".encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def encode_column(name: str, values: Sequence[Any]) -> types_pb2.Column:
+    """Encodes one dataset column by the type of its values; anything unusual as JSON.
+
+    Raises:
+        ValueError: a value has no JSON form.
+    """
+    plain = [_plain(value) for value in values]
+    kinds = {type(value) for value in plain}
+    if kinds == {str}:
+        return types_pb2.Column(name=name, string_values={"values": plain})
+    if kinds == {bool}:
+        return types_pb2.Column(name=name, bool_values={"values": plain})
+    if kinds == {int} and all(-(2**63) <= value < 2**63 for value in plain):
+        return types_pb2.Column(name=name, int64_values={"values": plain})
+    if kinds == {float}:
+        return types_pb2.Column(name=name, double_values={"values": plain})
+    try:
+        texts = [json.dumps(v.tolist() if isinstance(v, np.ndarray) else v) for v in plain]
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"`columns[{name!r}]` must hold plain values: {error}.") from error
+    return types_pb2.Column(name=name, json_values={"values": texts})
+
+
+def split_rows(rollouts: LocalRollouts, call_bytes: int) -> Iterator[slice]:
+    """Cuts rows into runs of at most about call_bytes of ids and prompts each."""
+    lengths = completion_lengths(rollouts.completion_ids, rollouts.end_token_ids)
+    sizes = 4 * lengths.astype(np.int64) + [len(p.encode("utf-8", "replace")) for p in rollouts.prompts]
+    start, total = 0, 0
+    for row, size in enumerate(sizes.tolist()):
+        if row > start and total + size > call_bytes:
+            yield slice(start, row)
+            start, total = row, 0
+        total += size
+    if start < len(sizes):
+        yield slice(start, len(sizes))
+
+
+def encode_request(
+    rollouts: LocalRollouts, rows: slice, *, request_id: str, process_index: int, fingerprint: str
+) -> reward_pb2.ScoreRolloutsRequest:
+    """Encodes some rows as one request; ids travel without padding."""
+    ids = rollouts.completion_ids[rows]
+    lengths = completion_lengths(ids, rollouts.end_token_ids)
+    kept = np.arange(ids.shape[1])[None, :] < lengths[:, None]
+    prefixes = rollouts.completion_prefixes
+    batch = types_pb2.RolloutBatch(
+        completion_ids=ids[kept].astype("<i4").tobytes(),
+        completion_lengths=lengths.tolist(),
+        prompts=list(rollouts.prompts[rows]),
+        completion_prefixes=list(prefixes[rows]) if prefixes is not None else [],
+        columns=[encode_column(name, values[rows]) for name, values in rollouts.columns.items()],
+        row_ids=rollouts.row_ids[rows].tolist(),
+        group_ids=rollouts.group_ids[rows].tolist(),
+        end_token_ids=list(rollouts.end_token_ids),
+        pad_token_id=rollouts.pad_token_id,
+    )
+    return reward_pb2.ScoreRolloutsRequest(
+        request_id=request_id,
+        rollouts=batch,
+        step=rollouts.step,
+        mode=_MODES[rollouts.mode],
+        process_index=process_index,
+        tokenizer_fingerprint=fingerprint,
+    )
+
+
+def decode_response(
+    request: reward_pb2.ScoreRolloutsRequest, response: reward_pb2.ScoreRolloutsResponse
+) -> RowRewards:
+    """Decodes an answer and checks it against its request.
+
+    Raises:
+        ScoringFailed: another request's answer, rows missing or out of order, or a row that is
+            said to be fine without a finite total.
+    """
+    row_ids, batch = list(request.rollouts.row_ids), response.rewards
+    b, f = len(row_ids), len(batch.reward_fns)
+
+    def refuse(what: str) -> ScoringFailed:
+        return ScoringFailed(
+            f"the reward server's answer can't be used: {what}.",
+            reason="BAD_RESPONSE",
+            request_id=request.request_id,
+        )
+
+    if response.request_id != request.request_id:
+        raise refuse(f"request_id is {response.request_id!r}, not {request.request_id!r}")
+    if list(response.row_ids) != row_ids:
+        raise refuse("row ids differ from those sent, or are in another order")
+    if len(batch.rewards) != 4 * b * f or len(batch.totals) != 4 * b or len(batch.statuses) != b:
+        raise refuse(f"it must hold {b} rows x {f} functions, got {len(batch.statuses)} statuses")
+    rewards = np.frombuffer(batch.rewards, "<f4").reshape(b, f)
+    totals = np.frombuffer(batch.totals, "<f4")
+    valid = np.asarray(batch.statuses, np.int32) == OK
+    if not np.isfinite(totals[valid]).all():
+        bad = int(np.flatnonzero(valid & ~np.isfinite(totals))[0])
+        raise refuse(f"row {row_ids[bad]} is OK but its total is {totals[bad]}")
+    failures = [
+        (
+            row_ids[e.row_index],
+            types_pb2.RowStatus.Name(batch.statuses[e.row_index]).removeprefix("ROW_STATUS_"),
+            e.reward_fn,
+            e.message,
+        )
+        for e in batch.errors
+    ]
+    extra = {c.name: np.frombuffer(c.values, "<f4") for c in batch.extra_columns}
+    return RowRewards(
+        reward_fns=tuple(batch.reward_fns),
+        rewards=rewards,
+        totals=totals,
+        valid=valid,
+        failures=failures,
+        extra_columns=extra,
+        queue_s=batch.timings.queue_s,
+        total_s=batch.timings.total_s,
+    )
+
+
+def concatenate(parts: Sequence[RowRewards]) -> RowRewards:
+    """Joins the answers of a batch that was sent in several calls.
+
+    Raises:
+        ScoringFailed: the calls were answered with different functions.
+    """
+    names = {part.reward_fns for part in parts}
+    if len(names) != 1:
+        raise ScoringFailed(
+            f"the reward server changed its functions within a batch: {sorted(names)}.",
+            reason="BAD_RESPONSE",
+        )
+    columns = {name for part in parts for name in part.extra_columns}
+    return RowRewards(
+        reward_fns=parts[0].reward_fns,
+        rewards=np.concatenate([part.rewards for part in parts]),
+        totals=np.concatenate([part.totals for part in parts]),
+        valid=np.concatenate([part.valid for part in parts]),
+        failures=[failure for part in parts for failure in part.failures],
+        extra_columns={
+            name: np.concatenate(
+                [
+                    part.extra_columns.get(name, np.full(len(part.totals), np.nan, np.float32))
+                    for part in parts
+                ]
+            )
+            for name in sorted(columns)
+        },
+        queue_s=max(part.queue_s for part in parts),
+        total_s=max(part.total_s for part in parts),
+    )

@@ -1,0 +1,45 @@
+# Copyright 2026 The Shardward Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Settings of the reward client."""
+
+from __future__ import annotations
+
+import dataclasses
+
+# Calls are split by rows so that none is larger; the server takes 64 MiB.
+DEFAULT_CALL_BYTES = 16 * 2**20
+MAX_MESSAGE_BYTES = 64 * 2**20
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RewardClientConfig:
+    """Settings of a `RewardClient`.
+
+    Attributes:
+        endpoint: reward server of this process: "unix:PATH" or "HOST:PORT".
+        timeout_s: seconds for the rewards of one batch, retries included.
+        connect_timeout_s: seconds to wait for the server when training starts.
+        call_bytes: most bytes of token ids and text in one call; larger batches are split by rows.
+    """
+
+    endpoint: str
+    timeout_s: float = 300.0
+    connect_timeout_s: float = 60.0
+    call_bytes: int = DEFAULT_CALL_BYTES
+
+    def __post_init__(self) -> None:
+        """Checks the values.
+
+        Raises:
+            ValueError: names the field, the rule and the value.
+        """
+        if not self.endpoint.startswith("unix:") and ":" not in self.endpoint:
+            raise ValueError(f"`endpoint` must be unix:PATH or HOST:PORT, got {self.endpoint!r}.")
+        for name in ("timeout_s", "connect_timeout_s"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"`{name}` must be > 0 seconds, got {getattr(self, name)}.")
+        if not 2**10 <= self.call_bytes <= MAX_MESSAGE_BYTES // 2:
+            raise ValueError(
+                f"`call_bytes` must be in [{2**10}, {MAX_MESSAGE_BYTES // 2}],"
+                f" got {self.call_bytes}."
+            )

@@ -1,0 +1,687 @@
+# Copyright 2026 The Shardward Authors
+# SPDX-License-Identifier: Apache-2.0
+"""GRPO on global arrays with rewards from a reward server: Tunix's learner, sharded.
+
+Each process feeds its rows; the samples stay on the device; owned rows go to the process's
+reward server while reference and old log-probabilities are computed; the rewards come back as
+one global array, and the advantage is computed on it.
+
+Legend: B global rows, b local rows, G generations, F reward functions.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import hashlib
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import jax
+import numpy as np
+from tunix.generate import utils as tunix_utils
+from tunix.rl import rl_cluster as rl_cluster_lib
+from tunix.rl import utils as rl_utils
+from tunix.rl.grpo import grpo_learner
+
+from trainer import advantage, codec
+from trainer.agreement import Agreement
+from trainer.client import RewardClient
+from trainer.errors import ProcessesDisagree
+from trainer.rollout import RolloutArrays, ShardedRollout
+from trainer.shards import check_whole_groups
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Mode = rl_cluster_lib.Mode
+Role = rl_cluster_lib.Role
+logger = logging.getLogger(__name__)
+
+# Rewards of one process may take this much longer than those of another.
+_REWARD_MARGIN_S = 30.0
+_EVAL_STREAM = 1
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class StepReport:
+    """What one micro-batch earned, over all processes.
+
+    Attributes:
+        step: global training step.
+        mode: "train" or "eval".
+        rows: global rows.
+        rows_failed: global rows without a reward.
+        reward_mean: mean total over rows that have one.
+        per_function: mean of each reward function over rows that have its value.
+        completion_length_mean: tokens, the end token counted.
+        reward_wait_s: seconds this process waited for rewards.
+        samples: (prompt, completion, total) of a few rows that this process owns.
+    """
+
+    step: int
+    mode: str
+    rows: int
+    rows_failed: int
+    reward_mean: float
+    per_function: dict[str, float]
+    completion_length_mean: float
+    reward_wait_s: float
+    samples: list[tuple[str, str, float]]
+
+
+class ShardedGRPOLearner(grpo_learner.GRPOLearner):
+    """Tunix's GRPO learner for any number of processes.
+
+    Batch sizes of the training config are global sizes, as in one process.
+
+    Example:
+        >>> learner = ShardedGRPOLearner(  # doctest: +SKIP
+        ...     rl_cluster=cluster,  # with rollout_engine=ShardedRollout
+        ...     algo_config=GRPOConfig(num_generations=8),
+        ...     reward_fns=RewardClient("unix:/tmp/reward.sock"),
+        ... )
+        >>> learner.train(dataset)  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        rl_cluster: rl_cluster_lib.RLCluster,
+        algo_config: grpo_learner.GRPOConfig,
+        reward_fns: RewardClient,
+        metric_fns: Sequence[Any] | None = None,
+        data_shuffle_seed: int | None = None,
+        *,
+        data: Literal["local", "replicated"] = "local",
+        agreement_timeout_s: float = 600.0,
+        completion_prefix: str = "",
+        on_step: Callable[[StepReport], None] | None = None,
+    ) -> None:
+        """Checks the set-up and connects to the reward server.
+
+        Args:
+            rl_cluster: a cluster with `rollout_engine=ShardedRollout`.
+            algo_config: GRPO settings.
+            reward_fns: client of this process's reward server.
+            metric_fns: not supported here; must be empty.
+            data_shuffle_seed: as in Tunix; equal on all processes.
+            data: "local": each process iterates its own rows; "replicated": each iterates the
+                global batch and takes its rows of it.
+            agreement_timeout_s: longest wait for another process, beyond the rewards' own limit.
+            completion_prefix: text that the chat template puts before each completion.
+            on_step: called on every process with the result of each micro-batch.
+
+        Raises:
+            ValueError: an argument can't work here; the message says which and why.
+            RewardError: no reward server, or another tokenizer.
+        """
+        _check_setup(rl_cluster, algo_config, reward_fns, metric_fns, data)
+        super().__init__(rl_cluster, algo_config, reward_fns, None, data_shuffle_seed)
+        config = rl_cluster.cluster_config.training_config
+        self._rollout: ShardedRollout = rl_cluster.rollout
+        self._arrays = self._rollout.arrays
+        self._client = reward_fns
+        self._client.process_index = jax.process_index()
+        self._agreement = Agreement(timeout_s=agreement_timeout_s)
+        self._replicated = data == "replicated"
+        self._prefix = completion_prefix
+        self._on_step = on_step
+        self._prompt_length = 0
+        self._training_config = self._local_sizes(config)
+        self._connect()
+
+    def _connect(self) -> None:
+        error, names = None, []
+        try:
+            fingerprint = codec.tokenizer_fingerprint(self.rl_cluster.tokenizer)
+            info = self._client.connect(fingerprint=fingerprint)
+            names = [[fn.name, fn.weight] for fn in info.reward_fns]
+        except Exception as caught:  # noqa: BLE001 - all processes raise it together
+            error = caught
+        timeout = self._client.config.connect_timeout_s
+        offers = self._agreement.all_ok("connect to the reward server", error, {"fns": names, "t": timeout})
+        _check_equal("the reward functions and weights", [offer["fns"] for offer in offers])
+        self._reward_fns = [name for name, _ in names]
+
+    def _local_sizes(self, config: Any) -> Any:
+        """Scales the global batch sizes to the rows that this process iterates."""
+        layout = self._arrays.layout
+        held = layout.shards if self._replicated else len(layout.local_shards)
+        local = copy.copy(config)
+        for name in ("mini_batch_size", "train_micro_batch_size"):
+            size = getattr(config, name)
+            setattr(local, name, size and _share(name, size, held, layout.shards))
+        for name in ("rollout_micro_batch_size", "compute_logps_micro_batch_size"):
+            size = getattr(config, name)
+            setattr(self, f"_{name}", size and _share(name, size, held, layout.shards))
+        return local
+
+    def train(
+        self, train_ds: Iterable[Any], eval_ds: Iterable[Any] | None = None, skip_jit: bool = False
+    ) -> None:
+        """Trains like Tunix's learner; all processes stop together.
+
+        Args:
+            train_ds: batches with "prompts" and the columns of the reward functions.
+            eval_ds: batches to evaluate on.
+            skip_jit: as in Tunix.
+
+        Raises:
+            ProcessesDisagree: the processes' data does not fit together, one of them failed, or
+                one did not come in time.
+            RewardError: one process only: its reward server failed.
+        """
+        evals = _AgreedBatches(self, eval_ds, "eval") if eval_ds is not None else None
+        super().train(_AgreedBatches(self, train_ds, "train"), evals, skip_jit)
+
+    def _compute_trajectory_ids(self, example: Any, steps: int) -> list[str]:
+        """Makes ids "<prompt>_<generation>" that are unique in the run, over all processes."""
+        n, rows = self._rows_of(len(example["prompts"]))
+        return [f"{r // self._g}_{r % self._g}" for r in (steps * n + rows).tolist()]
+
+    @property
+    def _g(self) -> int:
+        return self.algo_config.num_generations
+
+    def _rows_of(self, size: int) -> tuple[int, NDArray[np.int64]]:
+        """Global rows of a micro-batch of the iterator, and the numbers of its rows."""
+        if self._replicated:
+            return size, np.arange(size)
+        n = self._arrays.layout.global_rows(size)
+        check_whole_groups(self._arrays.layout, n, self._g)
+        return n, self._arrays.layout.local_rows(n)
+
+    def _process_accumulated_batches(
+        self, micro_batches: list[Any], micro_batch_sizes: list[int], mode: Mode
+    ) -> list[Any]:
+        """Samples, scores and computes advantages for micro-batches, then hands them out.
+
+        Each step is one collective program on all processes; see the module docstring.
+        """
+        if not micro_batches:
+            return []
+        layout = self._arrays.layout
+        sizes = [self._rows_of(size)[0] for size in micro_batch_sizes]
+        rows = _merge_local(micro_batches, sizes, layout, replicated=self._replicated)
+        row_ids = _row_ids(rows["trajectory_ids"], self._g)
+        rollouts = self._sample(rows["prompts"], row_ids, sizes, mode)
+        handle = _Attempt(lambda: self._submit(rows, row_ids, rollouts, mode))
+        ref_logps, old_logps = self._log_probs(rollouts, sizes)
+        packed, wait_s = self._await_rewards(handle, mode)
+        examples = []
+        start = 0
+        owned = np.isin(layout.merged_local_rows(sizes), _owned_ids(layout, sizes))
+        samples = self._samples(rows["prompts"], rollouts, packed, owned)
+        for index, n in enumerate(sizes):
+            stop = start + layout.rows_per_shard(n)
+            part = self._arrays.part_of_each_shard if len(sizes) > 1 else _whole
+            tokens, ref, old = part((rollouts_tree(rollouts), ref_logps, old_logps), start, stop)
+            mine = _rows_of_part(packed, sizes, index, len(layout.owned_shards))
+            advantages, metrics = self._advantages(mine, n)
+            self._report(metrics, tokens["completion_mask"], n, mode, wait_s, samples)
+            examples.append(
+                grpo_learner.TrainExample(
+                    **tokens, ref_per_token_logps=ref, old_per_token_logps=old, advantages=advantages
+                )
+            )
+            start = stop
+        return examples
+
+    def _sample(
+        self, prompts: list[str], row_ids: NDArray[np.int64], sizes: list[int], mode: Mode
+    ) -> RolloutArrays:
+        """Samples merged rows in runs of rollout_micro_batch_size prompts."""
+        config = self.rl_cluster.get_rollout_config(mode)
+        length = config.max_prompt_length
+        if self._prompt_length > length:
+            length = tunix_utils.next_power_of_2(self._prompt_length)
+        held = len(self._arrays.layout.local_shards)
+        per_shard = len(prompts) // held
+        runs = self._runs(self._rollout_micro_batch_size, sum(sizes), per_shard)
+        ids = row_ids.reshape(held, per_shard)
+        texts = np.array(prompts, dtype=object).reshape(held, per_shard)
+        parts = []
+        with self.rl_cluster._get_mesh_and_logical_axis_rules_cm(Role.ROLLOUT):  # noqa: SLF001
+            for run in runs:
+                parts.append(
+                    rollouts_tree(
+                        self._rollout.generate_arrays(
+                            texts[:, run].reshape(-1).tolist(),
+                            ids[:, run].reshape(-1),
+                            config,
+                            prompt_length=length,
+                            stream=_EVAL_STREAM if mode == Mode.EVAL else 0,
+                        )
+                    )
+                )
+        return RolloutArrays(**self._arrays.join_each_shard(parts))
+
+    def _runs(self, micro_batch_size: int, n: int, per_shard: int) -> list[slice]:
+        """Slices of each shard's rows that make runs of micro_batch_size prompts in all."""
+        layout = self._arrays.layout
+        share = 1 if self._replicated else layout.shards / len(layout.local_shards)
+        rows = round(micro_batch_size * share) * self._g
+        if rows % layout.shards:
+            raise ValueError(
+                f"a micro-batch of {rows} rows must be a multiple of the {layout.shards} data"
+                " shards. Change the micro-batch sizes or num_generations."
+            )
+        step = min(rows, n) // layout.shards
+        return list(rl_utils.chunk_slices_by_size(stop=per_shard, step=step))
+
+    def _submit(
+        self, rows: dict[str, Any], row_ids: NDArray[np.int64], rollouts: RolloutArrays, mode: Mode
+    ) -> Any:
+        """Copies the owned rows' completions to the host and sends them off."""
+        layout = self._arrays.layout
+        n = rollouts.completion_ids.shape[0]
+        completion_ids = self._arrays.owned_rows(rollouts.completion_ids)
+        keep = np.flatnonzero(np.isin(layout.local_rows(n), layout.owned_rows(n)))
+        if len(completion_ids) != len(keep):
+            raise RuntimeError(
+                f"process {layout.process_index} owns {len(keep)} rows but JAX gave it"
+                f" {len(completion_ids)}; rows would be missed or scored twice."
+            )
+        columns = {
+            name: [values[i] for i in keep] for name, values in rows.items() if name != "prompts"
+        }
+        local = codec.LocalRollouts(
+            row_ids=row_ids[keep],
+            group_ids=row_ids[keep] // self._g,
+            prompts=[rows["prompts"][i] for i in keep],
+            completion_ids=completion_ids,
+            end_token_ids=self._rollout.end_token_ids(self.rl_cluster.get_rollout_config(mode)),
+            pad_token_id=self._rollout.pad_id(),
+            columns=columns,
+            completion_prefixes=[self._prefix] * len(keep) if self._prefix else None,
+            step=self.rl_cluster.global_steps,
+            mode=str(mode),
+        )
+        return self._client.submit(local)
+
+    def _log_probs(self, rollouts: RolloutArrays, sizes: list[int]) -> tuple[Any, Any]:
+        """Computes reference and old log-probabilities where the algorithm wants them."""
+        layout = self._arrays.layout
+        per_shard = layout.rows_per_shard(sum(sizes))
+        runs = self._runs(self._compute_logps_micro_batch_size, sum(sizes), per_shard)
+        cluster, ref, old = self.rl_cluster, [], []
+        tokens = {"p": rollouts.prompt_ids, "c": rollouts.completion_ids}
+        want_ref, want_old = self.algo_config.beta != 0.0, self.algo_config.num_iterations > 1
+        for run in runs if want_ref or want_old else []:
+            part = (
+                self._arrays.part_of_each_shard(tokens, run.start, run.stop)
+                if len(runs) > 1
+                else tokens
+            )
+            if want_ref:
+                ref.append(
+                    cluster.get_ref_per_token_logps(
+                        part["p"], part["c"], self._rollout.pad_id(), self._rollout.eos_id()
+                    )
+                )
+            if want_old:
+                old.append(cluster.get_old_per_token_logps(part["p"], part["c"]))
+        pin = self._arrays.row_sharding
+        join = self._arrays.join_each_shard
+        return tuple(  # type: ignore[return-value]
+            join([jax.device_put(x, pin) for x in parts]) if parts else None for parts in (ref, old)
+        )
+
+    def _await_rewards(self, handle: _Attempt, mode: Mode) -> tuple[NDArray[np.float32], float]:
+        """Waits for this process's rewards; all processes go on, or none does.
+
+        Returns:
+            Packed rewards of the owned rows [b, 2 F + 2], and the seconds waited.
+        """
+        start = time.monotonic()
+        rewards = _Attempt(lambda: handle.get().result())
+        wait_s = time.monotonic() - start
+        failed = rewards.value.failures if rewards.value else []
+        place = f"rewards of step {self.rl_cluster.global_steps} ({mode})"
+        values = self._agreement.exchange(
+            place,
+            {
+                "error": rewards.error and f"{type(rewards.error).__name__}: {rewards.error}",
+                "fns": list(rewards.value.reward_fns) if rewards.value else self._reward_fns,
+                "failed": failed[:3],
+            },
+            timeout_s=self._client.config.timeout_s + _REWARD_MARGIN_S,
+        )
+        self._raise_failed(place, values, rewards.error)
+        _check_equal("the reward functions", [value["fns"] for value in values])
+        for row, status, fn, message in failed[:3]:
+            logger.warning("row failed row=%d status=%s fn=%s: %s", row, status, fn, message)
+        if rewards.value is None:
+            return np.zeros((0, 2 * len(self._reward_fns) + 2), np.float32), wait_s
+        return advantage.pack(rewards.value), wait_s
+
+    def _raise_failed(self, place: str, values: list[Any], own: BaseException | None) -> None:
+        failed = {p: value["error"] for p, value in enumerate(values) if value["error"]}
+        if not failed:
+            return
+        if len(values) == 1 and own is not None:
+            raise own
+        process, text = next(iter(failed.items()))
+        raise ProcessesDisagree(
+            f"process {process} could not get the {place}"
+            f" (failed processes: {sorted(failed)}): {text}",
+            reason="REWARDS_FAILED",
+        ) from own
+
+    def _advantages(self, packed: NDArray[np.float32], n: int) -> tuple[jax.Array, dict[str, Any]]:
+        contributions = self._arrays.from_owned_rows(packed, n)
+        step = advantage.reward_step(self._arrays.row_sharding, self._arrays.replicated, self._g)
+        _, _, _, advantages, metrics = step(contributions)
+        return advantages, {name: np.asarray(value) for name, value in metrics.items()}
+
+    def _report(
+        self,
+        metrics: dict[str, Any],
+        mask: jax.Array,
+        n: int,
+        mode: Mode,
+        wait_s: float,
+        samples: list[tuple[str, str, float]],
+    ) -> None:
+        """Buffers global metrics under Tunix's names; only process 0 writes them out."""
+        lengths = {k: np.asarray(v) for k, v in _length_stats(mask).items()}
+        values: dict[str, tuple[Any, Any]] = {
+            "rewards/score/mean": (metrics["mean"], np.mean),
+            "rewards/score/max": (metrics["max"], np.max),
+            "rewards/score/min": (metrics["min"], np.min),
+            "rewards/rows_failed": (n - metrics["n_valid"], np.sum),
+            "rewards/groups_without_signal": (metrics["groups_without_signal"], np.mean),
+            "reward_wait_s": (wait_s, np.sum),
+            "completions/mean_length": (lengths["mean"], np.mean),
+            "completions/max_length": (lengths["max"], np.max),
+            "completions/min_length": (lengths["min"], np.min),
+        }
+        for i, name in enumerate(self._reward_fns):
+            values[f"rewards/{name}"] = (metrics["fn_mean"][i], np.mean)
+            values[f"rewards/{name}/std"] = (metrics["fn_std"][i], np.mean)
+            values[f"rewards/{name}/n_valid"] = (metrics["fn_n_valid"][i], np.sum)
+        self.rl_cluster.buffer_metrics(values, mode=mode)
+        if self._on_step is not None:
+            self._on_step(
+                StepReport(
+                    step=self.rl_cluster.global_steps,
+                    mode=str(mode),
+                    rows=n,
+                    rows_failed=int(n - metrics["n_valid"]),
+                    reward_mean=float(metrics["mean"]),
+                    per_function=dict(
+                        zip(self._reward_fns, metrics["fn_mean"].tolist(), strict=True)
+                    ),
+                    completion_length_mean=float(lengths["mean"]),
+                    reward_wait_s=wait_s,
+                    samples=samples,
+                )
+            )
+
+    def _samples(
+        self,
+        prompts: list[str],
+        rollouts: RolloutArrays,
+        packed: NDArray[np.float32],
+        owned: NDArray[np.bool_],
+        count: int = 4,
+    ) -> list[tuple[str, str, float]]:
+        if self._on_step is None or not len(packed):
+            return []
+        ids = self._arrays.owned_rows(rollouts.completion_ids)[:count]
+        ends = self._rollout.end_token_ids(self.rl_cluster.get_rollout_config(Mode.TRAIN))
+        lengths = codec.completion_lengths(ids, ends)
+        mine = [prompts[i] for i in np.flatnonzero(owned)[:count]]
+        decode = self.rl_cluster.tokenizer.decode
+        return [
+            (prompt, decode(row[:size].tolist()), float(total) if ok else float("nan"))
+            for prompt, row, size, (total, ok) in zip(
+                mine, ids, lengths, packed[:count, -2:], strict=True
+            )
+        ]
+
+
+class _Attempt:
+    """The value of a call or the exception it raised, kept until all processes know."""
+
+    def __init__(self, call: Callable[[], Any]) -> None:
+        self.value: Any = None
+        self.error: Exception | None = None
+        try:
+            self.value = call()
+        except Exception as error:  # noqa: BLE001 - raised on all processes after they agree
+            self.error = error
+
+    def get(self) -> Any:
+        if self.error is not None:
+            raise self.error
+        return self.value
+
+
+class _AgreedBatches:
+    """Iterates a dataset in step with all other processes.
+
+    For each batch the processes agree that everybody has one of the same size; the run ends on
+    all as soon as it ends on one.
+    """
+
+    def __init__(self, learner: ShardedGRPOLearner, dataset: Iterable[Any], name: str) -> None:
+        self._learner = learner
+        self._dataset = dataset
+        self._name = name
+
+    def __iter__(self) -> Iterator[Any]:
+        learner = self._learner
+        batches, number = iter(self._dataset), 0
+        while True:
+            attempt = _Attempt(lambda: next(batches, None))
+            value = {"rows": 0, "digest": "", "length": 0, "shards": []}
+            if attempt.value is not None:
+                attempt = _Attempt(lambda batch=attempt.value: _checked_batch(batch))
+            if attempt.value is not None:
+                prompts = attempt.value["prompts"]
+                value = {
+                    "rows": len(prompts),
+                    "digest": hashlib.sha256("\0".join(prompts).encode()).hexdigest()[:16],
+                    "length": learner._rollout.prompt_length(prompts),  # noqa: SLF001
+                    "shards": learner._arrays.layout.local_shards,  # noqa: SLF001
+                }
+            place = f"{self._name} batch {number}"
+            values = learner._agreement.all_ok(place, attempt.error, value)  # noqa: SLF001
+            ended = [p for p, v in enumerate(values) if not v["rows"]]
+            if ended:
+                if len(ended) < len(values):
+                    logger.warning("data ended early on processes=%s at %s", ended, place)
+                return
+            _check_batches(values, place, replicated=learner._replicated)  # noqa: SLF001
+            learner._prompt_length = max(  # noqa: SLF001
+                learner._prompt_length, *(v["length"] for v in values)  # noqa: SLF001
+            )
+            number += 1
+            yield attempt.value
+
+
+def _checked_batch(batch: Any) -> dict[str, Any]:
+    """Checks the columns of a batch; prompts become strings."""
+    if "prompts" not in batch:
+        raise ValueError(f"a batch must have the column 'prompts', got {sorted(batch)}.")
+    prompts = [str(p) for p in batch["prompts"]]
+    for name, values in batch.items():
+        if len(values) != len(prompts):
+            raise ValueError(
+                f"column {name!r} must have one value per prompt ({len(prompts)}),"
+                f" got {len(values)}."
+            )
+    columns = {
+        name: values
+        if isinstance(values, np.ndarray) and values.ndim == 1
+        else _object_array(values)
+        for name, values in batch.items()
+    }
+    return {**columns, "prompts": np.array(prompts, dtype=object)}
+
+
+def _object_array(values: Any) -> NDArray[np.object_]:
+    """A 1-D array of Python values, so that Tunix repeats rows and not what is in them."""
+    out = np.empty(len(values), dtype=object)
+    for i, value in enumerate(values):
+        out[i] = value
+    return out
+
+
+def _check_batches(values: list[dict[str, Any]], place: str, *, replicated: bool) -> None:
+    """Checks that the batches of all processes make up one global batch."""
+    seen: dict[str, tuple[int, list[int]]] = {}
+    for process, value in enumerate(values):
+        share = 1 if replicated else len(value["shards"])
+        first = 1 if replicated else len(values[0]["shards"])
+        if value["rows"] * first != values[0]["rows"] * share:
+            raise ProcessesDisagree(
+                f"{place}: process 0 has {values[0]['rows']} rows, process {process} has"
+                f" {value['rows']}. Give every process batches of its share.",
+                reason="BATCH_SIZE",
+            )
+        other, shards = seen.setdefault(value["digest"], (process, value["shards"]))
+        same_rows = replicated or shards == value["shards"]
+        if other != process and not same_rows:
+            raise ProcessesDisagree(
+                f"{place}: processes {other} and {process} have the same prompts but hold"
+                " different rows. Pass data='replicated', or give each process its own prompts.",
+                reason="SAME_DATA",
+            )
+    by_shards: dict[str, tuple[int, str]] = {}
+    for process, value in enumerate(values):
+        key = "all" if replicated else str(value["shards"])
+        other, digest = by_shards.setdefault(key, (process, value["digest"]))
+        if digest != value["digest"]:
+            raise ProcessesDisagree(
+                f"{place}: processes {other} and {process} hold the same rows but have different"
+                " prompts. Feed both the same data.",
+                reason="DIFFERENT_DATA",
+            )
+
+
+def _check_equal(what: str, values: list[Any]) -> None:
+    for process, value in enumerate(values):
+        if value != values[0]:
+            raise ProcessesDisagree(
+                f"{what} must be equal on all processes: process 0 has {values[0]}, process"
+                f" {process} has {value}.",
+                reason="PROCESSES_DISAGREE",
+            )
+
+
+def _share(name: str, size: int, held: int, shards: int) -> int:
+    if size * held % shards:
+        raise ValueError(
+            f"`{name}` must be a multiple of {shards // held} to be shared by the processes,"
+            f" got {size}."
+        )
+    return size * held // shards
+
+
+def _check_setup(
+    cluster: Any, algo_config: Any, reward_fns: Any, metric_fns: Any, data: str
+) -> None:
+    """Refuses what can't work, before anything starts.
+
+    Raises:
+        ValueError: names the argument and the remedy.
+    """
+    config = cluster.cluster_config
+    if not isinstance(cluster.rollout, ShardedRollout):
+        raise ValueError("`rollout_engine` must be ShardedRollout in the ClusterConfig.")
+    if not isinstance(reward_fns, RewardClient):
+        raise ValueError(
+            f"`reward_fns` must be a RewardClient, got {type(reward_fns).__name__}."
+            " Reward functions run in the reward server."
+        )
+    if metric_fns:
+        raise ValueError(
+            "`metric_fns` must be empty: they need every completion as text on one process."
+        )
+    if data not in ("local", "replicated"):
+        raise ValueError(f"`data` must be 'local' or 'replicated', got {data!r}.")
+    if algo_config.advantage_estimator != "grpo":
+        raise ValueError(
+            f"`advantage_estimator` must be 'grpo', got {algo_config.advantage_estimator!r}."
+        )
+    if config.role_to_mesh[Role.ACTOR] != config.role_to_mesh[Role.ROLLOUT]:
+        raise ValueError("the actor and the rollout must be on one mesh.")
+    if config.offload_to_cpu:
+        raise ValueError("`offload_to_cpu` must be False with ShardedGRPOLearner.")
+    if config.training_config.max_seq_token_per_tpu is not None:
+        raise ValueError("`max_seq_token_per_tpu` (sequence packing) must be None.")
+    axes = tuple(config.training_config.data_sharding_axis)
+    if axes != cluster.rollout.arrays.data_axes:
+        raise ValueError(
+            f"`data_sharding_axis` must be {cluster.rollout.arrays.data_axes} as in the rollout,"
+            f" got {axes}. Pass rollout_engine=functools.partial(ShardedRollout,"
+            f" data_sharding_axis={axes})."
+        )
+
+
+def rollouts_tree(rollouts: RolloutArrays) -> dict[str, jax.Array]:
+    """The arrays of a train example that come from the rollout, by Tunix's names."""
+    return {
+        "prompt_ids": rollouts.prompt_ids,
+        "prompt_mask": rollouts.prompt_mask,
+        "completion_ids": rollouts.completion_ids,
+        "completion_mask": rollouts.completion_mask,
+    }
+
+
+def _whole(tree: Any, _start: int, _stop: int) -> Any:
+    return tree
+
+
+def _row_ids(trajectory_ids: Sequence[str], num_generations: int) -> NDArray[np.int64]:
+    pairs = [trajectory_id.split("_") for trajectory_id in trajectory_ids]
+    return np.array([int(p) * num_generations + int(g) for p, g in pairs], np.int64)
+
+
+def _merge_local(
+    micro_batches: list[Any], sizes: list[int], layout: Any, *, replicated: bool
+) -> dict[str, list[Any]]:
+    """Merges micro-batches into this process's rows, in the order in which it holds them."""
+    starts = np.cumsum([0, *sizes])
+    held = [layout.local_rows(n) for n in sizes]
+    numbers = np.concatenate([start + rows for start, rows in zip(starts, held, strict=False)])
+    order = np.searchsorted(numbers, layout.merged_local_rows(sizes))
+    merged = {}
+    for name in micro_batches[0]:
+        values: list[Any] = []
+        for batch, rows in zip(micro_batches, held, strict=True):
+            column = list(batch[name])
+            values.extend([column[i] for i in rows] if replicated else column)
+        merged[name] = [values[i] for i in order]
+    return merged
+
+
+def _owned_ids(layout: Any, sizes: list[int]) -> NDArray[np.int64]:
+    starts = np.cumsum([0, *sizes])
+    return np.concatenate(
+        [start + layout.owned_rows(n) for start, n in zip(starts, sizes, strict=False)]
+    )
+
+
+def _rows_of_part(
+    packed: NDArray[np.float32], sizes: list[int], index: int, owned_shards: int
+) -> NDArray[np.float32]:
+    """Rows of micro-batch `index` among owned rows that lie shard by shard."""
+    if not owned_shards:
+        return packed
+    total = sum(sizes)
+    per_shard = packed.reshape(owned_shards, -1, packed.shape[1])
+    width = per_shard.shape[1]
+    start = sum(sizes[:index]) * width // total
+    stop = sum(sizes[: index + 1]) * width // total
+    return per_shard[:, start:stop].reshape(-1, packed.shape[1])
+
+
+@jax.jit
+def _length_stats(mask: jax.Array) -> dict[str, jax.Array]:
+    lengths = mask.sum(axis=-1)
+    return {"mean": lengths.mean(), "max": lengths.max(), "min": lengths.min()}
