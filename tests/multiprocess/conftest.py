@@ -1,0 +1,181 @@
+# Copyright 2026 The Shardward Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Launches real JAX processes and a real reward server for each of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from shardward.v1 import reward_pb2, reward_pb2_grpc
+
+ROOT = Path(__file__).parents[2]
+
+REWARDS = """
+[[reward]]
+fn = "rewards.py:letters"
+weight = 1.0
+
+[[reward]]
+fn = "rewards.py:length"
+weight = 0.5
+"""
+
+REWARD_FNS = '''
+import hashlib
+
+def letters(prompts, completions, answer, **_):
+    """Depends on every character of the row, so that a mixed-up row shows."""
+    out = []
+    for prompt, completion, gold in zip(prompts, completions, answer):
+        text = f"{prompt}|{completion}|{gold}".encode()
+        out.append(int(hashlib.sha256(text).hexdigest()[:4], 16) / 65536)
+    return out
+
+def length(prompts, completions, **_):
+    return [float(len(c)) for c in completions]
+'''
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+@dataclasses.dataclass
+class Run:
+    """What the processes of a run wrote and what their servers counted."""
+
+    results: list[list[dict[str, Any]]]
+    rows_scored: list[int]
+    logs: list[str]
+    exit_codes: list[int]
+
+    def of(self, scenario: int, process: int = 0) -> dict[str, Any]:
+        result = self.results[process][scenario]
+        assert "error" not in result, result.get("trace", result["error"])
+        return result
+
+
+def launch(folder: Path, processes: int, scenarios: list[dict[str, Any]], timeout_s: float) -> Run:
+    """Runs scenarios in JAX processes with 4 devices in all; ends everything it started."""
+    from tests.multiprocess.scenarios import char_tokenizer
+
+    folder.mkdir(parents=True, exist_ok=True)
+    char_tokenizer().save(str(folder / "tokenizer.json"))
+    config = {"eos_token": "<end>", "pad_token": "<pad>"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    (folder / "rewards.toml").write_text(REWARDS)
+    (folder / "rewards.py").write_text(REWARD_FNS)
+    endpoints = [f"unix:{folder}/s{i}" for i in range(processes)]
+    plan = {
+        "devices": 4 // processes,
+        "coordinator": f"127.0.0.1:{free_port()}",
+        "endpoints": endpoints,
+        "out": str(folder),
+        "scenarios": scenarios,
+    }
+    (folder / "plan.json").write_text(json.dumps(plan))
+    started: list[subprocess.Popen[bytes]] = []
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+
+    def start(log: str, *args: str) -> subprocess.Popen[bytes]:
+        with (folder / log).open("wb") as out:
+            process = subprocess.Popen(
+                [sys.executable, "-m", *args], cwd=ROOT, env=env, stdout=out, stderr=out
+            )
+        started.append(process)
+        return process
+
+    try:
+        for i, endpoint in enumerate(endpoints):
+            start(
+                f"server-{i}.log",
+                *("reward_server", "serve", "--listen", endpoint, "--slots", "1"),
+                *("--tokenizer", str(folder), "--rewards", str(folder / "rewards.toml")),
+            )
+        for endpoint in endpoints:
+            info(endpoint)
+        trainers = [
+            start(
+                f"train-{i}.log",
+                "tests.multiprocess.train_worker",
+                str(folder / "plan.json"),
+                *(str(i), str(processes)),
+            )
+            for i in range(processes)
+        ]
+        deadline = time.monotonic() + timeout_s
+        codes = [t.wait(max(1.0, deadline - time.monotonic())) for t in trainers]
+        scored = [info(endpoint).rows_scored for endpoint in endpoints]
+    finally:
+        for process in started:
+            process.terminate()
+        for process in started:
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+    results = [json.loads((folder / f"result-{i}.json").read_text()) for i in range(processes)]
+    logs = [(folder / f"train-{i}.log").read_text() for i in range(processes)]
+    return Run(results, scored, logs, codes)
+
+
+def info(endpoint: str) -> Any:
+    with grpc.insecure_channel(endpoint) as channel:
+        stub = reward_pb2_grpc.RewardServiceStub(channel)
+        request = reward_pb2.RewardServiceGetInfoRequest()
+        return stub.GetInfo(request, timeout=60, wait_for_ready=True).info
+
+
+SCENARIOS = [
+    {"run": "train", "steps": 5},
+    {"run": "train", "steps": 3, "beta": 0.1, "iterations": 2},
+    {
+        "run": "train",
+        "steps": 3,
+        "beta": 0.1,
+        "mini": 8,
+        "train_micro": 4,
+        "rollout_micro": 8,
+        "logps_micro": 8,
+    },
+    {"run": "train", "steps": 3, "batch": 1},
+    {"run": "train", "steps": 5, "mesh": [4, 1]},
+    {"run": "train", "steps": 5, "order": [0, 2, 1, 3]},
+    {"run": "train", "steps": 2, "eval_every": 1},
+    {"run": "reward_step_hlo"},
+]
+TWO_PROCESS_SCENARIOS = [
+    *SCENARIOS,
+    {"run": "train", "steps": 3, "data": "local", "shares": 2, "share_of": [0, 1]},
+    {"run": "train", "steps": 3, "data": "local", "shares": 2, "share_of": [0, 0]},
+    {"run": "stock_rollout"},
+]
+
+
+@pytest.fixture(scope="session")
+def one(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return launch(tmp_path_factory.mktemp("one"), 1, SCENARIOS, 400)
+
+
+@pytest.fixture(scope="session")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return launch(tmp_path_factory.mktemp("two"), 2, TWO_PROCESS_SCENARIOS, 500)
+
+
+@pytest.fixture(scope="session")
+def four(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return launch(tmp_path_factory.mktemp("four"), 4, SCENARIOS[:5], 500)

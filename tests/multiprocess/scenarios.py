@@ -1,0 +1,274 @@
+# Copyright 2026 The Shardward Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Scenarios of the multi-process tests: each runs on every process and returns plain values."""
+
+from __future__ import annotations
+
+import hashlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flax import nnx
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+from tunix.generate import sampler as tunix_sampler
+from tunix.models.qwen3 import model as qwen3
+from tunix.rl import rl_cluster as rl_cluster_lib
+from tunix.rl.grpo.grpo_learner import GRPOConfig
+from tunix.rl.rollout.base_rollout import RolloutConfig
+
+from trainer import RewardClient, ShardedGRPOLearner, ShardedRollout, advantage
+from trainer.arrays import RowArrays
+
+PROMPTS = [f"{a}+{b}=" for a in range(4) for b in range(4)]
+ANSWERS = [str(a + b) for a in range(4) for b in range(4)]
+
+
+def char_tokenizer() -> Tokenizer:
+    """A character tokenizer with pad 0 and end 1."""
+    vocabulary = {token: i for i, token in enumerate(["<pad>", "<end>", *"0123456789+-= abc"])}
+    made = Tokenizer(models.WordLevel(vocabulary, unk_token="a"))
+    made.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    made.decoder = decoders.Fuse()
+    made.add_special_tokens(["<pad>", "<end>"])
+    return made
+
+
+def tokenizer():
+    return PreTrainedTokenizerFast(
+        tokenizer_object=char_tokenizer(), pad_token="<pad>", eos_token="<end>"
+    )
+
+
+def make_mesh(shape, order=None):
+    devices = np.array(jax.devices())
+    if order is not None:
+        devices = devices[np.array(order)]
+    return Mesh(devices.reshape(shape), ("fsdp", "tp"))
+
+
+def make_model(mesh, seed=0):
+    sharding = qwen3.ShardingConfig.get_default_sharding()
+    config = qwen3.ModelConfig(
+        num_layers=2,
+        vocab_size=32,
+        embed_dim=32,
+        hidden_dim=64,
+        num_heads=4,
+        head_dim=8,
+        num_kv_heads=2,
+        rope_theta=10_000,
+        norm_eps=1e-6,
+        shd_config=sharding,
+        dtype=jnp.float32,
+        param_dtype=jnp.float32,
+    )
+
+    @nnx.jit
+    def create():
+        model = qwen3.Qwen3(config, rngs=nnx.Rngs(seed))
+        state = nnx.state(model)
+        specs = nnx.get_partition_spec(state)
+        nnx.update(model, jax.lax.with_sharding_constraint(state, specs))
+        return model
+
+    with mesh:
+        return create()
+
+
+def make_cluster(mesh, scenario, rollout_engine=ShardedRollout):
+    beta = scenario.get("beta", 0.0)
+    config = rl_cluster_lib.ClusterConfig(
+        role_to_mesh=dict.fromkeys(
+            (rl_cluster_lib.Role.ACTOR, rl_cluster_lib.Role.REFERENCE, rl_cluster_lib.Role.ROLLOUT),
+            mesh,
+        ),
+        rollout_engine=rollout_engine,
+        training_config=rl_cluster_lib.RLTrainingConfig(
+            actor_optimizer=optax.sgd(0.1),
+            eval_every_n_steps=scenario.get("eval_every", 1000),
+            max_steps=scenario.get("steps", 5),
+            mini_batch_size=scenario.get("mini"),
+            train_micro_batch_size=scenario.get("train_micro"),
+            rollout_micro_batch_size=scenario.get("rollout_micro"),
+            compute_logps_micro_batch_size=scenario.get("logps_micro"),
+        ),
+        rollout_config=RolloutConfig(
+            max_tokens_to_generate=4, max_prompt_length=8, kv_cache_size=32, temperature=1.0
+        ),
+    )
+    return rl_cluster_lib.RLCluster(
+        actor=make_model(mesh),
+        reference=make_model(mesh, seed=1) if beta else None,
+        tokenizer=tokenizer(),
+        cluster_config=config,
+    )
+
+
+def digest(array_tree):
+    """Hash of the whole values: equal if and only if all bytes are."""
+    leaves = jax.tree.leaves(array_tree)
+    mesh = leaves[0].sharding.mesh
+    whole = jax.jit(lambda t: t, out_shardings=NamedSharding(mesh, PartitionSpec()))(leaves)
+    hashed = hashlib.sha256()
+    for leaf in whole:
+        hashed.update(np.asarray(leaf).tobytes())
+    return hashed.hexdigest()
+
+
+def whole(array, mesh):
+    out = jax.jit(lambda x: x, out_shardings=NamedSharding(mesh, PartitionSpec()))(array)
+    return np.asarray(out)
+
+
+def train(process, endpoint, scenario):
+    """Trains for some steps; returns tokens, rewards, advantages, norms and parameters."""
+    mesh = make_mesh(scenario.get("mesh", [2, 2]), scenario.get("order"))
+    cluster = make_cluster(mesh, scenario)
+    reports, seen = [], {"tokens": [], "advantages": [], "row_ids": []}
+    learner = ShardedGRPOLearner(
+        rl_cluster=cluster,
+        algo_config=GRPOConfig(
+            num_generations=scenario.get("generations", 4),
+            num_iterations=scenario.get("iterations", 1),
+            beta=scenario.get("beta", 0.0),
+        ),
+        reward_fns=RewardClient(endpoint, timeout_s=60),
+        data=scenario.get("data", "replicated"),
+        agreement_timeout_s=60,
+        on_step=reports.append,
+    )
+    submit = learner._submit
+
+    def spy(rows, row_ids, rollouts, mode):
+        layout = learner._arrays.layout
+        keep = np.isin(
+            layout.local_rows(len(rollouts.completion_ids)),
+            layout.owned_rows(len(rollouts.completion_ids)),
+        )
+        seen["row_ids"].append(row_ids[keep].tolist())
+        return submit(rows, row_ids, rollouts, mode)
+
+    learner._submit = spy
+    process_batches = learner._process_accumulated_batches
+
+    def spy_batches(**kwargs):
+        examples = process_batches(**kwargs)
+        for example in examples:
+            seen["tokens"].append(whole(example.completion_ids, mesh).tolist())
+            seen["advantages"].append(whole(example.advantages, mesh).tolist())
+        return examples
+
+    learner._process_accumulated_batches = spy_batches
+    losses = []
+    trainer = cluster.actor_trainer
+    write = trainer._write_metrics
+
+    def spy_metrics(buffer):
+        norms = buffer.additional_metrics.get("grad_norm", ([],))[0]
+        norms = [np.asarray(v).item() for v in norms]
+        losses.append({"loss": np.asarray(buffer.loss).item(), "norms": norms})
+        write(buffer)
+
+    trainer._write_metrics = spy_metrics
+    batch = scenario.get("batch", 8)
+    steps = scenario.get("steps", 5)
+    batches = []
+    for step in range(steps):
+        pick = [(step * batch + i) % len(PROMPTS) for i in range(batch)]
+        if scenario.get("data") == "local":
+            share = batch // scenario["shares"]
+            mine = scenario["share_of"][process]
+            pick = pick[mine * share : (mine + 1) * share]
+        batches.append(
+            {
+                "prompts": np.array([PROMPTS[i] for i in pick]),
+                "answer": np.array([ANSWERS[i] for i in pick]),
+            }
+        )
+    learner.train(batches, batches[:1] if scenario.get("eval_every") else None)
+    return {
+        "tokens": seen["tokens"],
+        "advantages": seen["advantages"],
+        "row_ids": seen["row_ids"],
+        "losses": losses,
+        "rewards": [r.reward_mean for r in reports],
+        "modes": [r.mode for r in reports],
+        "failed": [r.rows_failed for r in reports],
+        "params": digest(nnx.state(cluster.actor_trainer.model, nnx.Param)),
+        "param_sum": sum(
+            float(np.abs(whole(x, mesh)).sum())
+            for x in jax.tree.leaves(nnx.state(cluster.actor_trainer.model, nnx.Param))
+        ),
+    }
+
+
+def reward_step_hlo(process, endpoint, scenario):
+    """Shapes of the collectives in the compiled reward step."""
+    arrays = RowArrays(make_mesh([2, 2]), ("fsdp",))
+    n, functions = 64, 2
+    owned = np.zeros((len(arrays.layout.owned_rows(n)), 2 * functions + 2), np.float32)
+    packed = arrays.from_owned_rows(owned, n)
+    step = advantage.reward_step(arrays.row_sharding, arrays.replicated, 4)
+    return {"hlo": step.lower(packed).compile().as_text()}
+
+
+def stock_rollout(process, endpoint, scenario):
+    """What Tunix's own sampler does with sharded prompts, and with prompts of each process."""
+    mesh = make_mesh([2, 2])
+    model = make_model(mesh)
+    tok = tokenizer()
+    config = model.config
+    sampler = tunix_sampler.Sampler(
+        model,
+        tok,
+        tunix_sampler.CacheConfig(
+            cache_size=32,
+            num_layers=config.num_layers,
+            num_kv_heads=config.num_kv_heads,
+            head_dim=config.head_dim,
+        ),
+    )
+    arrays = RowArrays(mesh, ("fsdp",))
+    share = [PROMPTS[process * 2 : process * 2 + 2]][0]
+    out = {}
+    make_array = jnp.array
+
+    def sharded(values, *args, **kwargs):
+        values = np.asarray(values)
+        if values.ndim == 2:
+            return arrays.from_local_rows(values.astype(np.int32), len(values) * 2)
+        return make_array(values, *args, **kwargs)
+
+    with mesh:
+        tunix_sampler.jnp.array = sharded
+        try:
+            sampler(share, 4, max_prompt_length=8, temperature=1.0, top_p=1.0)
+            out["sharded_prompts"] = "no error"
+        except Exception as error:  # noqa: BLE001
+            out["sharded_prompts"] = f"{type(error).__name__}: {error}"
+        finally:
+            tunix_sampler.jnp.array = make_array
+        local = sampler(share, 4, max_prompt_length=8, temperature=0.0)
+        out["prompts"] = list(share)
+        out["local_prompt_completions"] = local.text
+        everyone = sampler(PROMPTS[:4], 4, max_prompt_length=8, temperature=0.0)
+        out["right_completions"] = everyone.text[process * 2 : process * 2 + 2]
+        rollout = ShardedRollout(
+            rollout_actor=model,
+            tokenizer=tok,
+            mesh=mesh,
+            rollout_config=RolloutConfig(max_prompt_length=8, kv_cache_size=32),
+        )
+        greedy = RolloutConfig(
+            max_tokens_to_generate=4,
+            max_prompt_length=8,
+            kv_cache_size=32,
+            temperature=0.0,
+            top_p=None,
+        )
+        out["ours"] = rollout.generate(share, greedy).text
+    return out

@@ -1,0 +1,128 @@
+# Copyright 2026 The Shardward Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Several JAX processes train like one, and every row is scored once."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+if TYPE_CHECKING:
+    from tests.multiprocess.conftest import Run
+
+pytestmark = [pytest.mark.multiprocess, pytest.mark.timeout(900)]
+
+SAME = ("tokens", "advantages", "losses", "rewards", "modes", "failed", "params")
+
+
+@pytest.mark.parametrize("scenario", [0, 1, 2, 3, 5, 6])
+def test_two_processes_equal_one(one: Run, two: Run, scenario: int) -> None:
+    """Tokens, rewards, advantages, losses, norms and parameters are identical on one mesh shape."""
+    for process in (0, 1):
+        for name in SAME:
+            assert two.of(scenario, process)[name] == one.of(scenario)[name], name
+
+
+@pytest.mark.parametrize("scenario", [0, 1, 2, 3])
+def test_four_processes_equal_one(one: Run, four: Run, scenario: int) -> None:
+    """The same with one device per process; tensor parallelism crosses processes here."""
+    for process in range(4):
+        for name in SAME:
+            assert four.of(scenario, process)[name] == one.of(scenario)[name], name
+
+
+@pytest.mark.parametrize("scenario", [4, 5])
+def test_mesh_shapes_agree(one: Run, two: Run, scenario: int) -> None:
+    """Meshes 4x1 and tp across processes give what mesh 2x2 gives, to 1e-6."""
+    want = one.of(0)
+    for got in (one.of(scenario), two.of(scenario), two.of(scenario, 1)):
+        assert got["tokens"] == want["tokens"]
+        np.testing.assert_allclose(got["rewards"], want["rewards"], rtol=1e-6)
+        np.testing.assert_allclose(got["advantages"], want["advantages"], atol=1e-6)
+        for a, b in zip(got["losses"], want["losses"], strict=True):
+            np.testing.assert_allclose(a["norms"], b["norms"], rtol=1e-5)
+        np.testing.assert_allclose(got["param_sum"], want["param_sum"], rtol=1e-6)
+
+
+@pytest.mark.parametrize("scenario", range(7))
+def test_every_row_goes_to_one_server(two: Run, scenario: int) -> None:
+    """The row ids that the processes sent are all ids of the run, each once."""
+    sent = [row for p in (0, 1) for call in two.of(scenario, p)["row_ids"] for row in call]
+    modes = two.of(scenario)["modes"]
+    per_batch = len(two.of(scenario)["advantages"][0])
+    train = modes.count("train") * per_batch
+    evals = modes.count("eval") * per_batch
+    assert len(sent) == train + evals
+    if not evals:
+        assert sorted(sent) == list(range(train))
+
+
+def test_servers_count_what_was_sent(one: Run, two: Run, four: Run) -> None:
+    """The servers' own counts add up to the rows of the run, whatever the mesh."""
+    for run in (one, two, four):
+        sent = [
+            sum(len(call) for scenario in process for call in scenario.get("row_ids", []))
+            for process in run.results
+        ]
+        assert run.rows_scored == sent
+
+
+def test_groups_straddle_processes(two: Run) -> None:
+    """One prompt with four generations lies on both processes and gives one group."""
+    rows = [two.of(3, process)["row_ids"][0] for process in (0, 1)]
+    assert rows == [[0, 1], [2, 3]]
+    assert abs(sum(two.of(3)["advantages"][0])) < 1e-5
+    assert any(two.of(3)["advantages"][0])
+
+
+def test_replicas_across_processes_are_scored_by_one(two: Run) -> None:
+    """With tp across the processes one of them sends all rows and both get the rewards."""
+    assert [len(r) for r in two.of(5, 0)["row_ids"]] == [32] * 5
+    assert [len(r) for r in two.of(5, 1)["row_ids"]] == [0] * 5
+
+
+def test_samples_differ_from_step_to_step(one: Run) -> None:
+    """The row id is in the sampling key: the same prompts give other samples next time."""
+    tokens = one.of(3)["tokens"]
+    assert tokens[0] != tokens[1]
+
+
+def test_local_data_equals_replicated(one: Run, two: Run) -> None:
+    """Each process iterating its own prompts is the same run as the global batch."""
+    got, want = two.of(8), one.of(0)
+    assert got["tokens"] == want["tokens"][:3]
+    assert got["rewards"] == want["rewards"][:3]
+
+
+def test_same_data_on_both_processes_is_refused(two: Run) -> None:
+    """Two processes with the same prompts as "their own" would train on copies."""
+    for process in (0, 1):
+        error = two.results[process][9]["error"]
+        assert "same prompts" in error
+        assert "data='replicated'" in error
+
+
+def test_no_collective_moves_tokens(two: Run) -> None:
+    """The collectives of the compiled reward step carry [B, 2F + 2] floats and scalars."""
+    found = re.findall(
+        r"= (\S+) (?:all-gather|all-reduce|all-to-all|collective-permute)[\w-]*\(", two.of(7)["hlo"]
+    )
+    assert found
+    for shape in found:
+        for dims in re.findall(r"\[([\d,]*)\]", shape):
+            size = int(np.prod([int(d) for d in dims.split(",") if d], dtype=np.int64))
+            assert size <= 2 * 64 * 6, shape
+
+
+def test_stock_sampler_fails_where_ours_works(two: Run) -> None:
+    """Why this project exists: Tunix's sampler raises on sharded prompts or mixes rows up."""
+    wrong = 0
+    for process in (0, 1):
+        result = two.of(10, process)
+        assert "addressable" in result["sharded_prompts"]
+        assert result["ours"] == result["right_completions"]
+        wrong += result["local_prompt_completions"] != result["right_completions"]
+    assert wrong

@@ -1,0 +1,44 @@
+# Copyright 2026 The Shardward Authors
+# SPDX-License-Identifier: Apache-2.0
+"""One JAX process of the multi-process tests: trains a tiny model by scenarios, writes what it saw.
+
+Run by `launch.py` with a JSON file that lists scenarios; all processes run all of them, in order,
+so that imports and compilation are paid once.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import traceback
+from pathlib import Path
+
+
+def main() -> None:
+    plan = json.loads(Path(sys.argv[1]).read_text())
+    process, count = int(sys.argv[2]), int(sys.argv[3])
+    os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={plan['devices']}"
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    logging.basicConfig(level=logging.WARNING)
+    import jax
+
+    if count > 1:
+        jax.config.update("jax_cpu_collectives_implementation", "gloo")
+        jax.distributed.initialize(plan["coordinator"], count, process)
+    from tests.multiprocess import scenarios
+
+    results = []
+    for scenario in plan["scenarios"]:
+        run = getattr(scenarios, scenario["run"])
+        try:
+            result = run(process, plan["endpoints"][process], scenario)
+        except Exception as error:  # noqa: BLE001 - reported to the test
+            result = {"error": f"{type(error).__name__}: {error}", "trace": traceback.format_exc()}
+        results.append(result)
+        Path(plan["out"], f"result-{process}.json").write_text(json.dumps(results))
+
+
+if __name__ == "__main__":
+    main()
