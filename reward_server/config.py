@@ -1,0 +1,228 @@
+# Copyright 2026 The Shardward Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Settings of the pool and of its reward functions, and the rewards file.
+
+Here names and limits only; functions are imported by `reward_server.registry`, in child processes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+import os
+import tomllib
+from pathlib import Path
+from typing import Any
+
+DEFAULT_TIMEOUT_S = 10.0
+MAX_NAME_CHARACTERS = 100
+
+
+class ConfigError(ValueError):
+    """A setting is wrong; the message names the field, the rule and the value."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Probe:
+    """One made-up row that a function must score when a child starts.
+
+    Attributes:
+        prompt: text of the prompt.
+        completion: text of the completion.
+        columns: one plain value for each dataset column.
+    """
+
+    prompt: str = ""
+    completion: str = ""
+    columns: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Checks the types.
+
+        Raises:
+            ConfigError: names the field, the rule and the value.
+        """
+        for name in ("prompt", "completion"):
+            if not isinstance(getattr(self, name), str):
+                raise ConfigError(f"`probe.{name}` must be text, got {getattr(self, name)!r}.")
+        if not isinstance(self.columns, dict):
+            raise ConfigError(f"`probe.columns` must be a table, got {self.columns!r}.")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RewardFnConfig:
+    """One reward function: an entry of the rewards file.
+
+    Attributes:
+        name: name in answers and metrics; empty takes the function's name.
+        fn: a built-in name, "package.module:function" or "path/to/file.py:function".
+        weight: factor in the weighted total; 0 is reported only.
+        timeout_s: seconds for one row.
+        per: "list" calls with lists of prompts and completions, "row" with one of each.
+        skip_special_tokens: whether special tokens are left out of the decoded text.
+        probe: row to score when a child starts, or None for the module's `EXAMPLE`.
+    """
+
+    name: str = ""
+    fn: str
+    weight: float = 1.0
+    timeout_s: float = DEFAULT_TIMEOUT_S
+    per: str = "list"
+    skip_special_tokens: bool = True
+    probe: Probe | None = None
+
+    def __post_init__(self) -> None:
+        """Checks the values and fills in the name.
+
+        Raises:
+            ConfigError: names the field, the rule and the value.
+        """
+        if not isinstance(self.fn, str) or not self.fn.rpartition(":")[2]:
+            raise ConfigError(
+                "`fn` must be a built-in name, module:function or file.py:function,"
+                f" got {self.fn!r}."
+            )
+        if not isinstance(self.name, str) or len(self.name) > MAX_NAME_CHARACTERS:
+            raise ConfigError(
+                f"`name` must be text of at most {MAX_NAME_CHARACTERS} characters,"
+                f" got {self.name!r}."
+            )
+        if not self.name:
+            object.__setattr__(self, "name", self.fn.rpartition(":")[2])
+        if not _is_number(self.weight):
+            raise ConfigError(f"`weight` must be a finite number, got {self.weight!r}.")
+        if not _is_number(self.timeout_s) or self.timeout_s <= 0:
+            raise ConfigError(f"`timeout_s` must be > 0 seconds, got {self.timeout_s!r}.")
+        if self.per not in ("list", "row"):
+            raise ConfigError(f'`per` must be "list" or "row", got {self.per!r}.')
+        if not isinstance(self.skip_special_tokens, bool):
+            raise ConfigError(
+                f"`skip_special_tokens` must be true or false, got {self.skip_special_tokens!r}."
+            )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RewardsConfig:
+    """Reward functions in the order of the reward matrix.
+
+    Attributes:
+        functions: at least one, with names of their own.
+    """
+
+    functions: tuple[RewardFnConfig, ...]
+
+    def __post_init__(self) -> None:
+        """Checks that there are functions and that their names differ.
+
+        Raises:
+            ConfigError: names the field, the rule and the value.
+        """
+        if not self.functions:
+            raise ConfigError("`reward` must be one table or more ([[reward]]), got none.")
+        names = [function.name for function in self.functions]
+        for name in names:
+            if names.count(name) > 1:
+                raise ConfigError(f"`name` must be unique among rewards, got {name!r} twice.")
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> RewardsConfig:
+        """Reads a rewards file.
+
+        Args:
+            path: TOML file of `[[reward]]` tables; paths of functions are relative to its folder.
+
+        Raises:
+            ConfigError: the file cannot be read or a setting is wrong.
+        """
+        file = Path(path)
+        try:
+            data = tomllib.loads(file.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise ConfigError(
+                f"{file} must be a readable file, got {error.strerror or error}."
+            ) from error
+        except ValueError as error:
+            raise ConfigError(f"{file} must be TOML in UTF-8, got {error}.") from error
+        try:
+            _check_keys(data, ("reward",), "the rewards file")
+            tables = data.get("reward", [])
+            if not isinstance(tables, list) or not all(isinstance(t, dict) for t in tables):
+                raise ConfigError("`reward` must be a list of tables ([[reward]]).")  # noqa: TRY301
+            functions = tuple(_reward_fn(table, file.parent) for table in tables)
+            return cls(functions=functions)
+        except ConfigError as error:
+            raise ConfigError(f"{file}: {error}") from error
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class PoolConfig:
+    """Limits of a pool of child processes.
+
+    Attributes:
+        slots: rows scored at the same time; one more child is kept warm.
+        rows_per_child: rows after which a child is replaced.
+        max_child_rss_bytes: resident memory above which a child is killed.
+        start_timeout_s: seconds for a child to import the functions and score the probe rows.
+        max_async_rows: rows of `async` functions that a child runs at the same time.
+    """
+
+    slots: int = dataclasses.field(default_factory=lambda: max(1, os.cpu_count() or 1))
+    rows_per_child: int = 100_000
+    max_child_rss_bytes: int = 4 * 2**30
+    start_timeout_s: float = 120.0
+    max_async_rows: int = 256
+
+    def __post_init__(self) -> None:
+        """Checks the values.
+
+        Raises:
+            ConfigError: names the field, the rule and the value.
+        """
+        for name in ("slots", "rows_per_child", "max_child_rss_bytes", "max_async_rows"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise ConfigError(f"`{name}` must be a whole number >= 1, got {value!r}.")
+        if not _is_number(self.start_timeout_s) or self.start_timeout_s <= 0:
+            raise ConfigError(
+                f"`start_timeout_s` must be > 0 seconds, got {self.start_timeout_s!r}."
+            )
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _check_keys(table: dict[str, Any], known: tuple[str, ...], where: str) -> None:
+    for key in table:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1, cutoff=0)
+            raise ConfigError(f"`{key}` is no key of {where}; the nearest is `{near[0]}`.")
+
+
+def _names(config: type[RewardFnConfig | Probe]) -> tuple[str, ...]:
+    return tuple(field.name for field in dataclasses.fields(config))
+
+
+def _reward_fn(table: dict[str, Any], folder: Path) -> RewardFnConfig:
+    _check_keys(table, _names(RewardFnConfig), "[[reward]]")
+    values = dict(table)
+    if "fn" not in values:
+        raise ConfigError(f"`fn` must be set in every [[reward]], got {table!r}.")
+    if values.get("name") == "":
+        raise ConfigError('`name` must not be empty, got "".')
+    if "probe" in values:
+        if not isinstance(values["probe"], dict):
+            raise ConfigError(f"`probe` must be a table, got {values['probe']!r}.")
+        _check_keys(values["probe"], _names(Probe), "`probe`")
+        values["probe"] = Probe(**values["probe"])
+    fn = values["fn"]
+    if isinstance(fn, str) and is_file(fn):
+        file, _, function = fn.rpartition(":")
+        values["fn"] = f"{(folder / file).resolve()}:{function}"
+    return RewardFnConfig(**values)
+
+
+def is_file(fn: str) -> bool:
+    """Says whether `fn` names a function in a file by its path."""
+    return fn.rpartition(":")[0].endswith(".py")

@@ -1,0 +1,197 @@
+# Copyright 2026 The Shardward Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Token ids to text: the tokenizer, and cutting rows at their end before they are decoded.
+
+Legend: b rows, T ids of all rows together.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tokenizers
+from numpy.typing import NDArray
+
+from reward_server.batch import StartError
+
+_FILES = ("tokenizer_config.json", "special_tokens_map.json")
+
+
+class Tokenizer:
+    """A tokenizer of the `tokenizers` library with its end and pad tokens.
+
+    Args:
+        inner: the library's tokenizer.
+        end_token: text of the token that ends a completion, if known.
+        pad_token: text of the token used as padding, if known.
+    """
+
+    def __init__(
+        self, inner: tokenizers.Tokenizer, *, end_token: str | None, pad_token: str | None
+    ) -> None:
+        self._inner = inner
+        self._end_token = end_token
+        self._pad_token = pad_token
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Tokenizer:
+        """Loads a tokenizer from local files.
+
+        Args:
+            path: a `tokenizer.json`, or the folder that holds one. The end and pad tokens come from
+                `tokenizer_config.json` or `special_tokens_map.json` beside it.
+
+        Raises:
+            StartError: names the file that is missing or wrong.
+        """
+        file = Path(path)
+        if file.is_dir():
+            file = file / "tokenizer.json"
+        if not file.is_file():
+            raise StartError(f"`tokenizer` must be a tokenizer.json or its folder, got {path}.")
+        try:
+            inner = tokenizers.Tokenizer.from_file(str(file))
+        except Exception as error:  # the library raises plain Exception
+            raise StartError(f"`tokenizer` must be readable, got {file}: {error}.") from error
+        inner.no_padding()
+        inner.no_truncation()
+        special: dict[str, Any] = {}
+        for name in _FILES:
+            beside = file.with_name(name)
+            if beside.is_file():
+                try:
+                    found = json.loads(beside.read_text(encoding="utf-8"))
+                except ValueError as error:
+                    raise StartError(f"`tokenizer` must hold JSON in {beside}: {error}.") from error
+                special = {**found, **special}
+        return cls(
+            inner,
+            end_token=_token_text(special.get("eos_token")),
+            pad_token=_token_text(special.get("pad_token")),
+        )
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of the vocabulary, see `ServiceInfo.tokenizer_fingerprint`."""
+        digest = hashlib.sha256()
+        vocabulary = self._inner.get_vocab(with_added_tokens=True)
+        for token, token_id in sorted(vocabulary.items(), key=lambda item: (item[1], item[0])):
+            digest.update(f"{token_id}\t{token}\n".encode())
+        return digest.hexdigest()
+
+    @functools.cached_property
+    def vocab_size(self) -> int:
+        """Largest id plus one, added tokens included."""
+        return max(self._inner.get_vocab(with_added_tokens=True).values(), default=-1) + 1
+
+    @functools.cached_property
+    def end_token_id(self) -> int | None:
+        """Id of the end token, or None when the tokenizer's files name none."""
+        return self._id(self._end_token)
+
+    @functools.cached_property
+    def pad_token_id(self) -> int | None:
+        """Id of the pad token, or None when the tokenizer's files name none."""
+        return self._id(self._pad_token)
+
+    def decode(self, rows: list[list[int]], *, skip_special_tokens: bool) -> list[str]:
+        """Decodes rows of ids, each as a whole."""
+        texts: list[str] = self._inner.decode_batch(rows, skip_special_tokens=skip_special_tokens)
+        return texts
+
+    def _id(self, token: str | None) -> int | None:
+        if token is None:
+            return None
+        found: int | None = self._inner.token_to_id(token)
+        return found
+
+
+def _token_text(value: object) -> str | None:
+    if isinstance(value, dict):
+        value = value.get("content")
+    return value if isinstance(value, str) else None
+
+
+def split(ids: NDArray[np.int32], lengths: NDArray[np.int64]) -> list[list[int]]:
+    """Splits concatenated ids [T] into b lists."""
+    values = ids.tolist()
+    ends = np.cumsum(lengths).tolist()
+    starts = [0, *ends[:-1]]
+    return [values[start:end] for start, end in zip(starts, ends, strict=True)]
+
+
+def cut(
+    completion_ids: NDArray[np.int32],
+    lengths: NDArray[np.int64],
+    end_ids: Sequence[int],
+    pad_id: int | None,
+) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """Cuts every row at its first end id and drops pad ids.
+
+    Args:
+        completion_ids: int32 [T], rows concatenated.
+        lengths: int64 [b].
+        end_ids: ids that end a row; they are dropped with all that follows.
+        pad_id: id to drop wherever it stands, or None. May be an end id.
+
+    Returns:
+        The ids left, int32, and the lengths, int64 [b].
+
+    Example:
+        `cut([5, 6, 2, 7, 0, 8], [4, 2], [2], 0)` gives `[5, 6, 8]` and `[2, 1]`.
+    """
+    lengths = np.asarray(lengths, np.int64)
+    ids = np.asarray(completion_ids, np.int32)
+    drop = np.zeros(ids.size, np.bool_)
+    for end_id in end_ids:
+        drop |= ids == end_id
+    row_ends = np.cumsum(lengths)
+    positions = np.flatnonzero(drop)
+    if positions.size:
+        row_starts = row_ends - lengths
+        firsts = np.append(positions, ids.size)[np.searchsorted(positions, row_starts)]
+        drop = np.arange(ids.size) >= np.repeat(np.minimum(firsts, row_ends), lengths)
+    if pad_id is not None:
+        drop |= ids == pad_id
+    if not drop.any():
+        return ids, lengths
+    keep = ~drop
+    counts = np.concatenate([[0], np.cumsum(keep, dtype=np.int64)])
+    return ids[keep], counts[row_ends] - counts[row_ends - lengths]
+
+
+def check_ids(
+    ids: NDArray[np.int32],
+    lengths: NDArray[np.int64],
+    *,
+    vocab_size: int,
+    name: str = "completion_ids",
+) -> None:
+    """Checks that every id is one of the tokenizer's.
+
+    Args:
+        ids: int32 [T], rows concatenated.
+        lengths: int64 [b].
+        vocab_size: valid ids are in [0, vocab_size).
+        name: field named in the message.
+
+    Raises:
+        ValueError: names the first wrong id, its row and its position in the row.
+    """
+    if not ids.size or (ids.min() >= 0 and ids.max() < vocab_size):
+        return
+    at = int(np.flatnonzero((ids < 0) | (ids >= vocab_size))[0])
+    ends = np.cumsum(lengths)
+    row = int(np.searchsorted(ends, at, side="right"))
+    position = at - int(ends[row] - lengths[row])
+    raise ValueError(
+        f"`{name}` must be in [0, {vocab_size}), got {int(ids[at])} in row {row}"
+        f" at position {position}."
+    )
