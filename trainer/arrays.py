@@ -66,9 +66,10 @@ class RowArrays:
             raise ValueError(
                 f"process {self.layout.process_index} must pass {b} of {n} rows, got {len(local)}."
             )
-        return jax.make_array_from_process_local_data(
+        array: jax.Array = jax.make_array_from_process_local_data(
             self.row_sharding, np.ascontiguousarray(local), (n, *local.shape[1:])
         )
+        return array
 
     def owned_rows(self, array: jax.Array) -> NDArray[Any]:
         """Copies the rows of a global array that this process owns to the host, ascending."""
@@ -104,7 +105,9 @@ class RowArrays:
             local[replicas.index(0), np.searchsorted(rows, mine)] = owned
         spec = PartitionSpec(self._replica_axes or None, self._rows)
         shape = (len(layout.grid[0]), n, owned.shape[1])
-        return jax.make_array_from_process_local_data(NamedSharding(self.mesh, spec), local, shape)
+        sharding = NamedSharding(self.mesh, spec)
+        array: jax.Array = jax.make_array_from_process_local_data(sharding, local, shape)
+        return array
 
     def part_of_each_shard(self, tree: Any, start: int, stop: int) -> Any:
         """Takes rows [start, stop) of every shard; moves nothing between devices."""

@@ -15,13 +15,14 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 import grpc
-
 from shardward.v1 import reward_pb2, reward_pb2_grpc
+
 from trainer import codec
 from trainer.config import MAX_MESSAGE_BYTES, RewardClientConfig
 from trainer.errors import (
     DeadlineExceeded,
     InvalidRequest,
+    Unavailable,
     from_rpc_error,
     is_retryable,
     status_details,
@@ -96,11 +97,13 @@ class RewardClient:
             )
         except grpc.RpcError as error:
             if error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
-                unavailable = grpc.StatusCode.UNAVAILABLE
-                error.code = lambda: unavailable
-                error.details = lambda: f"no connection within {timeout:g} s"
+                raise Unavailable(
+                    f"no reward server answered at {endpoint} within {timeout:g} s. Start it"
+                    f" (reward-server serve --listen {endpoint} ...) or correct --reward-endpoint.",
+                    reason="UNAVAILABLE",
+                ) from error
             raise from_rpc_error(error, endpoint=endpoint, request_id="", row_ids=()) from error
-        info = response.info
+        info: types_pb2.ServiceInfo = response.info
         if fingerprint and info.tokenizer_fingerprint and info.tokenizer_fingerprint != fingerprint:
             raise InvalidRequest(
                 f"the tokenizer of the reward server at {endpoint}"
@@ -133,8 +136,8 @@ class RewardClient:
             calls.append(_Call(self._stub(), request, self.config.endpoint, deadline))
         return RewardHandle(calls)
 
-    def score(self, rollouts: codec.LocalRollouts) -> codec.RowRewards:
-        """Sends rows and waits for their rewards; see `RewardHandle.result` for errors."""
+    def score(self, rollouts: codec.LocalRollouts) -> codec.RowRewards | None:
+        """Sends rows and waits for their rewards; see `RewardHandle.result`."""
         return self.submit(rollouts).result()
 
     def close(self) -> None:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-
 from shardward.v1 import reward_pb2, types_pb2
+
 from trainer.errors import ScoringFailed
 
 if TYPE_CHECKING:
@@ -109,7 +109,10 @@ def completion_lengths(
     """
     ends = np.isin(completion_ids, list(end_token_ids))
     width = completion_ids.shape[1]
-    return np.where(ends.any(axis=1), ends.argmax(axis=1) + 1, width).astype(np.int32)
+    lengths: NDArray[np.int32] = np.where(ends.any(axis=1), ends.argmax(axis=1) + 1, width).astype(
+        np.int32
+    )
+    return lengths
 
 
 def tokenizer_fingerprint(tokenizer: Any) -> str:
@@ -160,7 +163,9 @@ def encode_column(name: str, values: Sequence[Any]) -> types_pb2.Column:
 def split_rows(rollouts: LocalRollouts, call_bytes: int) -> Iterator[slice]:
     """Cuts rows into runs of at most about call_bytes of ids and prompts each."""
     lengths = completion_lengths(rollouts.completion_ids, rollouts.end_token_ids)
-    sizes = 4 * lengths.astype(np.int64) + [len(p.encode("utf-8", "replace")) for p in rollouts.prompts]
+    sizes = 4 * lengths.astype(np.int64) + [
+        len(p.encode("utf-8", "replace")) for p in rollouts.prompts
+    ]
     start, total = 0, 0
     for row, size in enumerate(sizes.tolist()):
         if row > start and total + size > call_bytes:

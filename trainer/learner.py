@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import hashlib
 import logging
 import time
@@ -25,6 +26,7 @@ from tunix.generate import utils as tunix_utils
 from tunix.rl import rl_cluster as rl_cluster_lib
 from tunix.rl import utils as rl_utils
 from tunix.rl.grpo import grpo_learner
+from tunix.rl.rl_cluster import Mode, Role
 
 from trainer import advantage, codec
 from trainer.agreement import Agreement
@@ -36,8 +38,6 @@ from trainer.shards import check_whole_groups
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-Mode = rl_cluster_lib.Mode
-Role = rl_cluster_lib.Role
 logger = logging.getLogger(__name__)
 
 # Rewards of one process may take this much longer than those of another.
@@ -133,7 +133,8 @@ class ShardedGRPOLearner(grpo_learner.GRPOLearner):
         self._connect()
 
     def _connect(self) -> None:
-        error, names = None, []
+        error: Exception | None = None
+        names: list[list[Any]] = []
         try:
             fingerprint = codec.tokenizer_fingerprint(self.rl_cluster.tokenizer)
             info = self._client.connect(fingerprint=fingerprint)
@@ -141,9 +142,11 @@ class ShardedGRPOLearner(grpo_learner.GRPOLearner):
         except Exception as caught:  # noqa: BLE001 - all processes raise it together
             error = caught
         timeout = self._client.config.connect_timeout_s
-        offers = self._agreement.all_ok("connect to the reward server", error, {"fns": names, "t": timeout})
+        offers = self._agreement.all_ok(
+            "connect to the reward server", error, {"fns": names, "t": timeout}
+        )
         _check_equal("the reward functions and weights", [offer["fns"] for offer in offers])
-        self._reward_fns = [name for name, _ in names]
+        self._reward_fns = [str(name) for name, _ in names]
 
     def _local_sizes(self, config: Any) -> Any:
         """Scales the global batch sizes to the rows that this process iterates."""
@@ -181,9 +184,13 @@ class ShardedGRPOLearner(grpo_learner.GRPOLearner):
         n, rows = self._rows_of(len(example["prompts"]))
         return [f"{r // self._g}_{r % self._g}" for r in (steps * n + rows).tolist()]
 
+    def _grow_prompt_length(self, lengths: Iterable[int]) -> None:
+        """Remembers the longest prompt of all processes; it never shrinks, so shapes stay."""
+        self._prompt_length = max(self._prompt_length, *lengths)
+
     @property
     def _g(self) -> int:
-        return self.algo_config.num_generations
+        return int(self.algo_config.num_generations)
 
     def _rows_of(self, size: int) -> tuple[int, NDArray[np.int64]]:
         """Global rows of a micro-batch of the iterator, and the numbers of its rows."""
@@ -223,7 +230,10 @@ class ShardedGRPOLearner(grpo_learner.GRPOLearner):
             self._report(metrics, tokens["completion_mask"], n, mode, wait_s, samples)
             examples.append(
                 grpo_learner.TrainExample(
-                    **tokens, ref_per_token_logps=ref, old_per_token_logps=old, advantages=advantages
+                    **tokens,
+                    ref_per_token_logps=ref,
+                    old_per_token_logps=old,
+                    advantages=advantages,
                 )
             )
             start = stop
@@ -242,20 +252,20 @@ class ShardedGRPOLearner(grpo_learner.GRPOLearner):
         runs = self._runs(self._rollout_micro_batch_size, sum(sizes), per_shard)
         ids = row_ids.reshape(held, per_shard)
         texts = np.array(prompts, dtype=object).reshape(held, per_shard)
-        parts = []
+        stream = _EVAL_STREAM if mode == Mode.EVAL else 0
         with self.rl_cluster._get_mesh_and_logical_axis_rules_cm(Role.ROLLOUT):  # noqa: SLF001
-            for run in runs:
-                parts.append(
-                    rollouts_tree(
-                        self._rollout.generate_arrays(
-                            texts[:, run].reshape(-1).tolist(),
-                            ids[:, run].reshape(-1),
-                            config,
-                            prompt_length=length,
-                            stream=_EVAL_STREAM if mode == Mode.EVAL else 0,
-                        )
+            parts = [
+                rollouts_tree(
+                    self._rollout.generate_arrays(
+                        texts[:, run].reshape(-1).tolist(),
+                        ids[:, run].reshape(-1),
+                        config,
+                        prompt_length=length,
+                        stream=stream,
                     )
                 )
+                for run in runs
+            ]
         return RolloutArrays(**self._arrays.join_each_shard(parts))
 
     def _runs(self, micro_batch_size: int, n: int, per_shard: int) -> list[slice]:
@@ -411,9 +421,10 @@ class ShardedGRPOLearner(grpo_learner.GRPOLearner):
                     rows=n,
                     rows_failed=int(n - metrics["n_valid"]),
                     reward_mean=float(metrics["mean"]),
-                    per_function=dict(
-                        zip(self._reward_fns, metrics["fn_mean"].tolist(), strict=True)
-                    ),
+                    per_function={
+                        name: float(mean)
+                        for name, mean in zip(self._reward_fns, metrics["fn_mean"], strict=True)
+                    },
                     completion_length_mean=float(lengths["mean"]),
                     reward_wait_s=wait_s,
                     samples=samples,
@@ -477,9 +488,9 @@ class _AgreedBatches:
         batches, number = iter(self._dataset), 0
         while True:
             attempt = _Attempt(lambda: next(batches, None))
-            value = {"rows": 0, "digest": "", "length": 0, "shards": []}
+            value: dict[str, Any] = {"rows": 0, "digest": "", "length": 0, "shards": []}
             if attempt.value is not None:
-                attempt = _Attempt(lambda batch=attempt.value: _checked_batch(batch))
+                attempt = _Attempt(functools.partial(_checked_batch, attempt.value))
             if attempt.value is not None:
                 prompts = attempt.value["prompts"]
                 value = {
@@ -496,9 +507,7 @@ class _AgreedBatches:
                     logger.warning("data ended early on processes=%s at %s", ended, place)
                 return
             _check_batches(values, place, replicated=learner._replicated)  # noqa: SLF001
-            learner._prompt_length = max(  # noqa: SLF001
-                learner._prompt_length, *(v["length"] for v in values)  # noqa: SLF001
-            )
+            learner._grow_prompt_length(v["length"] for v in values)  # noqa: SLF001
             number += 1
             yield attempt.value
 

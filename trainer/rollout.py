@@ -89,14 +89,12 @@ class _RowKeyedSampler(tunix_sampler.Sampler):
         )
 
 
-def _keep_top(
-    logits: Float[Array, "B V"], top_p: float, top_k: int | None
-) -> Float[Array, "B V"]:
+def _keep_top(logits: Float[Array, "B V"], top_p: float, top_k: int | None) -> Float[Array, "B V"]:
     """Sets logits outside top-k and the top-p nucleus to -inf, as Tunix's sampler does."""
-    no_top_k = top_k is None or top_k <= 0
-    if top_p >= 1.0 and no_top_k:
+    k = top_k if top_k is not None and top_k > 0 else logits.shape[-1]
+    if top_p >= 1.0 and k >= logits.shape[-1]:
         return logits
-    ranked, _ = jax.lax.top_k(logits, k=logits.shape[-1] if no_top_k else top_k)
+    ranked, _ = jax.lax.top_k(logits, k=k)
     probabilities = jax.nn.softmax(ranked, axis=-1)
     before = jnp.cumsum(probabilities, axis=-1) - probabilities
     lowest = jnp.where(before > top_p, jnp.inf, ranked).min(axis=-1, keepdims=True)
@@ -127,18 +125,16 @@ class ShardedRollout(vanilla_rollout.VanillaRollout):
         config = getattr(rollout_actor, "config", None)
         if config is None:
             raise ValueError("the actor must have a `config` with the sizes of its KV cache.")
-        super().__init__(
+        # In place of the parent's __init__, which would make a stock sampler.
+        self._sampler: Any = _RowKeyedSampler(
             rollout_actor,
             tokenizer,
-            base_rollout.CacheConfig(
+            tunix_sampler.CacheConfig(
                 cache_size=rollout_config.kv_cache_size,
                 num_layers=config.num_layers,
                 num_kv_heads=config.num_kv_heads,
                 head_dim=config.head_dim,
             ),
-        )
-        self._sampler = _RowKeyedSampler(
-            rollout_actor, tokenizer, self._sampler.cache_config
         )
         self.arrays = RowArrays(mesh, tuple(data_sharding_axis))
         self.mesh = None
@@ -285,9 +281,11 @@ class ShardedRollout(vanilla_rollout.VanillaRollout):
         state = dataclasses.replace(state, num_input_tokens=length)
         sharding = self.arrays.row_sharding
         return jax.tree.map(
-            lambda x: jax.lax.with_sharding_constraint(x, sharding)
-            if isinstance(x, jax.Array) and x.ndim and x.shape[0] == n
-            else x,
+            lambda x: (
+                jax.lax.with_sharding_constraint(x, sharding)
+                if isinstance(x, jax.Array) and x.ndim and x.shape[0] == n
+                else x
+            ),
             state,
         )
 

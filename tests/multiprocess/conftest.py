@@ -16,7 +16,6 @@ from typing import Any
 
 import grpc
 import pytest
-
 from shardward.v1 import reward_pb2, reward_pb2_grpc
 
 ROOT = Path(__file__).parents[2]

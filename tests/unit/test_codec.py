@@ -1,0 +1,136 @@
+# Copyright 2026 The Shardward Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Rows to messages and back; answers that must be refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from shardward.v1 import reward_pb2, types_pb2
+
+from trainer import codec
+from trainer.errors import ScoringFailed
+
+
+def rollouts(**changes):
+    values = {
+        "row_ids": np.array([4, 5]),
+        "group_ids": np.array([2, 2]),
+        "prompts": ["1+1=", "1+1="],
+        "completion_ids": np.array([[7, 1, 9, 9], [7, 8, 8, 7]], np.int32),
+        "end_token_ids": [1],
+        "pad_token_id": 0,
+        "columns": {"answer": np.array(["2", "2"])},
+    }
+    return codec.LocalRollouts(**(values | changes))
+
+
+def encode(local):
+    return codec.encode_request(
+        local, slice(0, 2), request_id="r", process_index=1, fingerprint="f"
+    )
+
+
+def answer(request, **changes):
+    values = {
+        "reward_fns": ["a"],
+        "rewards": np.array([1.0, np.nan], "<f4").tobytes(),
+        "totals": np.array([1.0, np.nan], "<f4").tobytes(),
+        "statuses": [types_pb2.ROW_STATUS_OK, types_pb2.ROW_STATUS_ERROR],
+        "errors": [types_pb2.ScoringError(row_index=1, reward_fn="a", message="boom")],
+    }
+    ids = changes.pop("row_ids", list(request.rollouts.row_ids))
+    name = changes.pop("request_id", request.request_id)
+    batch = types_pb2.RewardBatch(**(values | changes))
+    return reward_pb2.ScoreRolloutsResponse(request_id=name, rewards=batch, row_ids=ids)
+
+
+def test_ids_travel_without_padding() -> None:
+    """Ids are little-endian int32 up to and with the first end token."""
+    request = encode(rollouts())
+    assert list(request.rollouts.completion_lengths) == [2, 4]
+    ids = np.frombuffer(request.rollouts.completion_ids, "<i4")
+    assert ids.tolist() == [7, 1, 7, 8, 8, 7]
+    assert list(request.rollouts.row_ids) == [4, 5]
+    assert request.process_index == 1
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (["a", "b"], "string_values"),
+        (np.array([1, 2]), "int64_values"),
+        (np.array([1.5, 2.0]), "double_values"),
+        (np.array([True, False]), "bool_values"),
+        ([{"a": 1}, None], "json_values"),
+        ([1, 2.5], "json_values"),
+        ([2**70, 1], "json_values"),
+    ],
+)
+def test_columns_keep_their_type(values, kind) -> None:
+    """A column travels as its own type, anything unusual as JSON."""
+    column = codec.encode_column("c", values)
+    assert column.WhichOneof("values") == kind
+    sent = list(getattr(column, kind).values)
+    if kind == "json_values":
+        sent = [json.loads(text) for text in sent]
+    assert sent == list(values)
+
+
+def test_column_without_a_form_is_refused() -> None:
+    """The error names the column."""
+    with pytest.raises(ValueError, match=r"columns\['c'\]"):
+        codec.encode_column("c", [object()])
+
+
+def test_lengths_must_match() -> None:
+    """One value per row, or the field is named with both lengths."""
+    with pytest.raises(ValueError, match=r"`prompts` must have one value per row \(2\), got 1"):
+        rollouts(prompts=["x"])
+
+
+def test_split_rows_covers_every_row_once() -> None:
+    """A batch over the limit is cut between rows; a row alone over it still goes."""
+    local = rollouts()
+    assert list(codec.split_rows(local, 10**6)) == [slice(0, 2)]
+    assert list(codec.split_rows(local, 1)) == [slice(0, 1), slice(1, 2)]
+
+
+def test_answer_with_a_failed_row() -> None:
+    """A failed row has no total, its reason and its global id."""
+    request = encode(rollouts())
+    rewards = codec.decode_response(request, answer(request))
+    assert rewards.valid.tolist() == [True, False]
+    assert rewards.failures == [(5, "ERROR", "a", "boom")]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"request_id": "other"}, "request_id"),
+        ({"row_ids": [5, 4]}, "another order"),
+        ({"row_ids": [4]}, "row ids differ"),
+        ({"statuses": [types_pb2.ROW_STATUS_OK]}, "must hold 2 rows"),
+        ({"totals": b"1234"}, "must hold 2 rows"),
+        ({"totals": np.array([np.inf, 0], "<f4").tobytes()}, "row 4 is OK but its total is inf"),
+    ],
+)
+def test_bad_answers_are_refused(changes, message) -> None:
+    """Coverage, order, length and finiteness are checked by the client too."""
+    request = encode(rollouts())
+    with pytest.raises(ScoringFailed, match=message):
+        codec.decode_response(request, answer(request, **changes))
+
+
+def test_concatenate_keeps_order_and_functions() -> None:
+    """Calls of one batch join in order; other functions half-way are an error."""
+    request = encode(rollouts())
+    part = codec.decode_response(request, answer(request))
+    joined = codec.concatenate([part, part])
+    assert joined.valid.tolist() == [True, False, True, False]
+    other = dataclasses.replace(part, reward_fns=("b",))
+    with pytest.raises(ScoringFailed, match="changed its functions"):
+        codec.concatenate([part, other])
