@@ -1,0 +1,369 @@
+# Copyright 2026 The Shardward Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The child process: decodes chunks of rows and runs the reward functions on them.
+
+Started by `reward_server.child_process` as `python -m reward_server.child`. Functions run in the
+main thread, row by row; a row's results are in shared memory as soon as it is finished.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import functools
+import os
+import resource
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from reward_server import config, decode, frames, registry
+from reward_server.batch import RowStatus
+from reward_server.frames import Word
+
+_MAX_MESSAGE = 1000
+_BEAT_S = 0.05
+_PR_SET_PDEATHSIG = 1
+
+
+class _Rows:
+    """One chunk: its texts, columns and what is known of its rows so far."""
+
+    def __init__(self, header: dict[str, Any], binary: bytes) -> None:
+        self.id: int = header["id"]
+        self.count: int = header["rows"]
+        self.columns: dict[str, list[Any]] = header["columns"]
+        self.given: dict[str, Any] = {"mode": header["mode"], "step": header["step"]}
+        self.prompts: list[str] | None = header["prompts"]
+        self.prefixes: list[str] | None = header["prefixes"]
+        numbers = np.frombuffer(binary, np.int32)
+        lengths = numbers[: self.count].astype(np.int64)
+        rest = numbers[self.count :]
+        total = int(lengths.sum())
+        self.ids = decode.split(rest[:total], lengths)
+        self.prompt_ids: list[list[int]] | None = None
+        if self.prompts is None:
+            rest = rest[total:]
+            lengths = rest[: self.count].astype(np.int64)
+            self.prompt_ids = decode.split(rest[self.count :], lengths)
+        self.extras: dict[str, list[tuple[int, float]]] = {}
+        self.failed: dict[int, RowStatus] = {}
+        self.texts: dict[bool, tuple[list[str], list[str]]] = {}
+
+    def decode(self, tokenizer: decode.Tokenizer, *, skip_special_tokens: bool) -> None:
+        """Decodes prompts and completions once for this option."""
+        if skip_special_tokens in self.texts:
+            return
+        completions = tokenizer.decode(self.ids, skip_special_tokens=skip_special_tokens)
+        if self.prefixes is not None:
+            completions = [p + c for p, c in zip(self.prefixes, completions, strict=True)]
+        prompts = self.prompts
+        if prompts is None:
+            prompts = tokenizer.decode(
+                self.prompt_ids or [], skip_special_tokens=skip_special_tokens
+            )
+        self.texts[skip_special_tokens] = (prompts, completions)
+
+    def arguments(self, function: registry.RewardFn, row: int) -> dict[str, Any]:
+        """Builds the keyword arguments of a function for one row."""
+        prompts, completions = self.texts[function.config.skip_special_tokens]
+        columns = {name: values[row] for name, values in self.columns.items()}
+        given = self.given
+        if "log_extra" in function.given:
+            given = {**given, "log_extra": functools.partial(self._log_extra, row)}
+        return function.arguments(prompts[row], completions[row], columns, given)
+
+    def _log_extra(self, row: int, name: str, value: Any) -> None:
+        if isinstance(value, list | tuple) and len(value) == 1:
+            value = value[0]
+        self.extras.setdefault(str(name), []).append((row, float(value)))
+
+
+class Child:
+    """Serves one parent until the socket closes.
+
+    Args:
+        sock: socket to the parent.
+        fd: descriptor of the shared memory.
+    """
+
+    def __init__(self, sock: socket.socket, fd: int) -> None:
+        self._sock = sock
+        start, _ = self._receive()
+        entries = [_entry(values) for values in start["rewards"]]
+        self._shared = frames.Shared(fd, rows=start["max_rows"], functions=len(entries))
+        os.close(fd)
+        self._max_async_rows: int = start["max_async_rows"]
+        self._tokenizer_path: str = start["tokenizer"]
+        self._entries = entries
+        self._functions: list[registry.RewardFn] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def load(self) -> bool:
+        """Loads tokenizer and functions, scores the probe rows and reports to the parent."""
+        try:
+            self._tokenizer = decode.Tokenizer.load(self._tokenizer_path)
+        except Exception as error:  # noqa: BLE001 - the parent raises it
+            self._send({"type": "failed", "message": str(error)})
+            return False
+        for index, entry in enumerate(self._entries):
+            self._shared.header[Word.FUNCTION] = index
+            try:
+                function = registry.load(entry)
+            except BaseException as error:  # noqa: BLE001 - user code may raise anything
+                where = entry.fn.rpartition(":")[0]
+                message = (
+                    f"reward function {entry.name!r} cannot be loaded from {entry.fn}:"
+                    f" {_describe(error, where)}."
+                )
+                self._send({"type": "failed", "message": message})
+                return False
+            self._functions.append(function)
+            if problem := self._probe(function):
+                self._send({"type": "failed", "message": problem})
+                return False
+        self._sync = [(i, f) for i, f in enumerate(self._functions) if not f.is_async]
+        self._async = [(i, f) for i, f in enumerate(self._functions) if f.is_async]
+        taken = [function.columns for function in self._functions]
+        columns = None if None in taken else sorted({c for names in taken for c in names or ()})
+        self._send(
+            {
+                "type": "ready",
+                "required_columns": [f.required_columns for f in self._functions],
+                "async": [f.is_async for f in self._functions],
+                "columns": columns,
+            }
+        )
+        return True
+
+    def serve(self) -> None:
+        """Scores chunks until the parent closes the socket."""
+        while True:
+            try:
+                header, binary = self._receive()
+            except EOFError:
+                return
+            rows = _Rows(header, binary)
+            self._score(rows)
+            self._send({"type": "done", "id": rows.id, "extras": rows.extras})
+
+    def _probe(self, function: registry.RewardFn) -> str | None:
+        probe = function.probe
+        given = {"mode": "train", "step": 0, "log_extra": lambda *_: None}
+        arguments = function.arguments(probe.prompt, probe.completion, probe.columns, given)
+        try:
+            result = function.call(**arguments)
+            if function.is_async:
+                result = self._event_loop().run_until_complete(
+                    asyncio.wait_for(result, function.config.timeout_s)
+                )
+            function.value(result)
+        except registry.InvalidValue as error:
+            # A function may refuse a row that nobody wrote for it.
+            if not function.has_probe and str(error) in ("returned None", "returned nan"):
+                return None
+            what = str(error)
+        except BaseException as error:  # noqa: BLE001 - user code may raise anything
+            what = _describe(error, function.file)
+        else:
+            return None
+        hint = "" if function.has_probe else " Set `probe` to a row that it can score."
+        return f"reward function {function.config.name!r} failed its probe row: {what}.{hint}"
+
+    def _score(self, rows: _Rows) -> None:
+        header = self._shared.header
+        start = time.monotonic_ns()
+        try:
+            for function in self._functions:
+                rows.decode(
+                    self._tokenizer, skip_special_tokens=function.config.skip_special_tokens
+                )
+        except BaseException as error:  # noqa: BLE001 - the library's panics are BaseException
+            for row in range(rows.count):
+                self._fail(rows, row, 0, RowStatus.ERROR, f"cannot be decoded: {_describe(error)}")
+                self._shared.statuses_flat[row] = RowStatus.ERROR
+            return
+        first = time.monotonic_ns()
+        header[Word.DECODE] = first - start
+        header[Word.FIRST_STARTED] = first
+        if self._async:
+            header[Word.BEAT] = first
+            self._event_loop().run_until_complete(self._score_async(rows))
+            header[Word.BEAT] = 0
+        if self._sync:
+            self._score_sync(rows)
+
+    def _score_sync(self, rows: _Rows) -> None:
+        header, statuses = self._shared.header, self._shared.statuses_flat
+        for row in range(rows.count):
+            header[Word.ROW] = row
+            if row >= header[Word.STOP_AT]:
+                break
+            header[Word.ROW_STARTED] = time.monotonic_ns()
+            for index, function in self._sync:
+                self._run(rows, row, index, function)
+            statuses[row] = rows.failed.get(row, RowStatus.OK)
+        header[Word.ROW] = -1
+
+    def _run(self, rows: _Rows, row: int, index: int, function: registry.RewardFn) -> None:
+        header = self._shared.header
+        header[Word.STARTED] = 0
+        header[Word.FUNCTION] = index
+        started = time.monotonic_ns()
+        try:
+            arguments = rows.arguments(function, row)
+            header[Word.STARTED] = started
+            value = function.value(function.call(**arguments))
+        except BaseException as error:  # noqa: BLE001 - user code may raise anything
+            header[Word.STARTED] = 0
+            self._fail(rows, row, index, _status(error), _describe(error, function.file))
+        else:
+            header[Word.STARTED] = 0
+            self._shared.rewards_flat[row * len(self._functions) + index] = value
+        self._shared.score_ns[index] += time.monotonic_ns() - started
+
+    async def _score_async(self, rows: _Rows) -> None:
+        limit = asyncio.Semaphore(self._max_async_rows)
+        beat = asyncio.create_task(self._beat())
+        try:
+            await asyncio.gather(*(self._row_async(rows, row, limit) for row in range(rows.count)))
+        finally:
+            beat.cancel()
+
+    async def _beat(self) -> None:
+        while True:
+            self._shared.header[Word.BEAT] = time.monotonic_ns()
+            await asyncio.sleep(_BEAT_S)
+
+    async def _row_async(self, rows: _Rows, row: int, limit: asyncio.Semaphore) -> None:
+        async with limit:
+            await asyncio.gather(
+                *(self._run_async(rows, row, index, function) for index, function in self._async)
+            )
+        if not self._sync:
+            self._shared.statuses_flat[row] = rows.failed.get(row, RowStatus.OK)
+
+    async def _run_async(
+        self, rows: _Rows, row: int, index: int, function: registry.RewardFn
+    ) -> None:
+        started = time.monotonic_ns()
+        arguments = rows.arguments(function, row)
+        task = asyncio.create_task(_guarded(function, arguments))
+        # Not asyncio.timeout: a function that swallows its cancellation must not hold the row.
+        done, _ = await asyncio.wait([task], timeout=function.config.timeout_s)
+        if not done:
+            task.cancel()
+            message = f"ran longer than {function.config.timeout_s:g} s"
+            self._fail(rows, row, index, RowStatus.TIMEOUT, message)
+        else:
+            result = task.result()
+            if isinstance(result, BaseException):
+                message = _describe(result, function.file)
+                self._fail(rows, row, index, _status(result), message)
+            else:
+                self._shared.rewards_flat[row * len(self._functions) + index] = result
+        self._shared.score_ns[index] += time.monotonic_ns() - started
+
+    def _fail(self, rows: _Rows, row: int, index: int, status: RowStatus, message: str) -> None:
+        if not self._functions[index].config.weight or row in rows.failed:
+            return
+        rows.failed[row] = status
+        # Sent at once: a later row may take the process down.
+        self._send(
+            {
+                "type": "error",
+                "id": rows.id,
+                "row": row,
+                "function": index,
+                "status": int(status),
+                "message": message[:_MAX_MESSAGE],
+            }
+        )
+
+    def _event_loop(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+        return self._loop
+
+    def _send(self, header: dict[str, Any]) -> None:
+        self._sock.sendall(frames.encode(header))
+
+    def _receive(self) -> tuple[dict[str, Any], bytes]:
+        return frames.decode(self._read)
+
+    def _read(self, size: int) -> bytearray:
+        data = bytearray(size)
+        view = memoryview(data)
+        while view:
+            count = self._sock.recv_into(view)
+            if not count:
+                raise EOFError
+            view = view[count:]
+        return data
+
+
+async def _guarded(function: registry.RewardFn, arguments: dict[str, Any]) -> float | BaseException:
+    """Returns what was raised: SystemExit in a task would stop the event loop."""
+    try:
+        return function.value(await function.call(**arguments))
+    except BaseException as error:  # noqa: BLE001 - user code may raise anything
+        return error
+
+
+def _entry(values: dict[str, Any]) -> config.RewardFnConfig:
+    probe = values.pop("probe")
+    return config.RewardFnConfig(**values, probe=config.Probe(**probe) if probe else None)
+
+
+def _status(error: BaseException) -> RowStatus:
+    if isinstance(error, registry.InvalidValue):
+        return RowStatus.INVALID
+    return RowStatus.OOM if isinstance(error, MemoryError) else RowStatus.ERROR
+
+
+def _describe(error: BaseException, file: str = "") -> str:
+    """Names an exception and the last line of the function's file that it went through."""
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001 - __str__ of a user's exception
+        text = ""
+    if isinstance(error, registry.InvalidValue):
+        return text
+    line = None
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == file:
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    if isinstance(error, SyntaxError) and error.filename == file:
+        line = error.lineno
+    text = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    # The end matters as much as the start: the place must survive a long text.
+    return text[: _MAX_MESSAGE - 100] + (f" (line {line} of {Path(file).name})" if line else "")
+
+
+def main() -> None:
+    """Runs a child; the arguments are the descriptors of the socket and of the memory."""
+    parent = int(sys.argv[3])
+    sock_fd, memory_fd = int(sys.argv[1]), int(sys.argv[2])
+    for fd in (sock_fd, memory_fd):
+        os.set_inheritable(fd, False)  # grandchildren get neither
+    # Dies with its parent, even in a function that hangs in C.
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        return
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    child = Child(socket.socket(fileno=sock_fd), memory_fd)
+    if child.load():
+        child.serve()
+    # Threads and exit handlers of user code must not keep the process.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,211 @@
+# Copyright 2026 The Shardward Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The parent's handle of one child process: start it, send frames, see it die, kill all of it.
+
+Which rows a child gets is decided in `reward_server.pool`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+from reward_server import frames
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from reward_server.config import RewardsConfig
+
+_READ_BYTES = 2**16
+_ENVIRONMENT = {
+    # One process per slot: more threads in each only fight over the cores.
+    "TOKENIZERS_PARALLELISM": "false",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "NUMEXPR_NUM_THREADS": "1",
+    # A reward function that imports JAX must not take the accelerator.
+    "JAX_PLATFORMS": "cpu",
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ChildSpec:
+    """What every child of a pool is started with.
+
+    Attributes:
+        rewards: functions to load.
+        tokenizer_path: tokenizer to load.
+        max_rows: most rows in one chunk.
+        max_async_rows: rows of async functions run at the same time.
+    """
+
+    rewards: RewardsConfig
+    tokenizer_path: str
+    max_rows: int
+    max_async_rows: int
+
+
+class ChildProcess:
+    """One child process, started at once; both callbacks run in the event loop.
+
+    Args:
+        spec: what to start it with.
+        on_frame: called with every frame that the child sends.
+        on_exit: called once, when the child is dead, reaped and all its frames are handed out.
+    """
+
+    def __init__(
+        self,
+        spec: ChildSpec,
+        *,
+        on_frame: Callable[[ChildProcess, dict[str, Any]], None],
+        on_exit: Callable[[ChildProcess], None],
+    ) -> None:
+        self._on_frame = on_frame
+        self._on_exit = on_exit
+        self._loop = asyncio.get_running_loop()
+        self._incoming = bytearray()
+        self._outgoing = bytearray()
+        self.exited = asyncio.Event()
+        self.rows = 0
+        functions = len(spec.rewards.functions)
+        self._socket, theirs = socket.socketpair()
+        self._socket.setblocking(False)  # noqa: FBT003 - the standard library's signature
+        memory = os.memfd_create("rewards", os.MFD_CLOEXEC)
+        try:
+            os.ftruncate(memory, frames.Shared.size(rows=spec.max_rows, functions=functions))
+            self.shared = frames.Shared(memory, rows=spec.max_rows, functions=functions)
+            arguments = [str(theirs.fileno()), str(memory), str(os.getpid())]
+            self._process = subprocess.Popen(  # noqa: S603 - our own module, fixed arguments
+                [sys.executable, "-m", "reward_server.child", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno(), memory],
+                start_new_session=True,
+                env={**os.environ, **_ENVIRONMENT},
+            )
+        except BaseException:
+            self._socket.close()
+            raise
+        finally:
+            os.close(memory)
+            theirs.close()
+        self._loop.add_reader(self._socket, self._read)
+        threading.Thread(target=self._wait, name="reward-child-wait", daemon=True).start()
+        self.send(
+            {
+                "tokenizer": spec.tokenizer_path,
+                "rewards": [dataclasses.asdict(f) for f in spec.rewards.functions],
+                "max_rows": spec.max_rows,
+                "max_async_rows": spec.max_async_rows,
+            }
+        )
+
+    @property
+    def pid(self) -> int:
+        """Process id, which is also the id of its process group."""
+        return self._process.pid
+
+    @property
+    def exit_text(self) -> str:
+        """How the process ended, once it has."""
+        code = self._process.returncode
+        if code is not None and code < 0:
+            return f"was killed by {signal.Signals(-code).name}"
+        return f"exited with code {code}"
+
+    def rss_bytes(self) -> int:
+        """Resident memory, 0 if the process is gone."""
+        try:
+            return int(psutil.Process(self.pid).memory_info().rss)
+        except psutil.Error:
+            return 0
+
+    def send(self, header: dict[str, Any], binary: bytes = b"") -> None:
+        """Sends a frame; what the socket does not take now follows when it can."""
+        empty = not self._outgoing
+        self._outgoing += frames.encode(header, binary)
+        if empty:
+            self._write()
+
+    def kill(self) -> None:
+        """Kills the process, its group and its descendants; `on_exit` follows."""
+        if self._process.returncode is not None:
+            return
+        descendants: list[psutil.Process] = []
+        with contextlib.suppress(psutil.Error):
+            descendants = psutil.Process(self.pid).children(recursive=True)
+        self._kill_group()
+        for descendant in descendants:
+            # psutil checks the start time, so a number used again is not hit.
+            with contextlib.suppress(psutil.Error):
+                descendant.kill()
+
+    def _kill_group(self) -> None:
+        # The leader is not reaped yet, so the number cannot have been given to anybody else.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+
+    def _wait(self) -> None:
+        # WNOWAIT: the group is killed before its number is free again.
+        with contextlib.suppress(ChildProcessError):
+            os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is interested
+            self._loop.call_soon_threadsafe(self._end)
+
+    def _end(self) -> None:
+        self._kill_group()
+        self._process.wait()
+        self._read()
+        self._close_socket()
+        self.exited.set()
+        self._on_exit(self)
+
+    def _read(self) -> None:
+        if self._socket.fileno() < 0:
+            return
+        try:
+            while data := self._socket.recv(_READ_BYTES):
+                self._incoming += data
+            self._loop.remove_reader(self._socket)  # closed by the child, which then exits
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._loop.remove_reader(self._socket)
+        for frame in frames.split(self._incoming):
+            self._on_frame(self, frame)
+
+    def _write(self) -> None:
+        if self._socket.fileno() < 0:
+            return
+        try:
+            sent = self._socket.send(self._outgoing)
+        except BlockingIOError:
+            sent = 0
+        except OSError:  # the child is dead; `on_exit` comes
+            self._outgoing.clear()
+            self._loop.remove_writer(self._socket)
+            return
+        del self._outgoing[:sent]
+        if self._outgoing:
+            self._loop.add_writer(self._socket, self._write)
+        else:
+            self._loop.remove_writer(self._socket)
+
+    def _close_socket(self) -> None:
+        if self._socket.fileno() >= 0:
+            self._loop.remove_reader(self._socket)
+            self._loop.remove_writer(self._socket)
+            self._socket.close()

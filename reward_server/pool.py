@@ -1,0 +1,462 @@
+# Copyright 2026 The Shardward Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The pool: scores batches in child processes, whatever the reward functions do.
+
+Here which child gets which rows, the clock of every row, and what a dead child means; a child
+itself is handled in `reward_server.child_process`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextlib
+import logging
+import math
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+from reward_server.batch import RewardFnInfo, RowError, RowStatus, StartError, WorkersUnavailable
+from reward_server.calls import Call, Chunk
+from reward_server.child_process import ChildProcess, ChildSpec
+from reward_server.config import PoolConfig
+from reward_server.frames import Word
+
+if TYPE_CHECKING:
+    from reward_server.batch import Batch, Scores
+    from reward_server.config import RewardsConfig
+
+_MAX_CHUNK = 256
+_FIRST_CHUNK = 16
+_CHUNK_S = 0.025
+_SMOOTHING = 0.2
+_TICK_S = 0.05
+_MEMORY_TICKS = 10
+_STEAL_AFTER_NS = 50_000_000
+_REPORT_S = 10.0
+_REPORT_ROWS = 8
+_MAX_BACKOFF_S = 30.0
+# Beats come every 50 ms; a machine under load may delay one.
+_BEAT_SLACK_S = 0.25
+
+_logger = logging.getLogger(__name__)
+
+
+class Pool:
+    """Runs reward functions in killable child processes; a `reward_server.batch.Scorer`.
+
+    Args:
+        rewards: the functions.
+        tokenizer_path: a `tokenizer.json` or its folder.
+        config: limits.
+
+    Example:
+        `pool = Pool(RewardsConfig.load("rewards.toml"), "tokenizer/", PoolConfig(slots=2))`, then
+        `await pool.start()`, `await pool.score(batch, timeout_s=60)`, `await pool.close()`.
+    """
+
+    def __init__(
+        self,
+        rewards: RewardsConfig,
+        tokenizer_path: str | os.PathLike[str],
+        config: PoolConfig | None = None,
+    ) -> None:
+        self._config = config or PoolConfig()
+        self._rewards = rewards.functions
+        self._spec = ChildSpec(
+            rewards=rewards,
+            tokenizer_path=os.fspath(tokenizer_path),
+            max_rows=max(_MAX_CHUNK, self._config.max_async_rows),
+            max_async_rows=self._config.max_async_rows,
+        )
+        self._reward_fns = tuple(
+            RewardFnInfo(name=f.name, weight=f.weight, timeout_s=f.timeout_s) for f in self._rewards
+        )
+        self._columns: set[str] | None = None
+        self._async_limit_s: float | None = None
+        self._queue: collections.deque[Call] = collections.deque()
+        self._calls: set[Call] = set()
+        self._children: set[ChildProcess] = set()
+        self._starting: dict[ChildProcess, asyncio.TimerHandle] = {}
+        self._idle: list[ChildProcess] = []
+        self._busy: dict[ChildProcess, Chunk] = {}
+        self._chunk_ids = 0
+        self._row_s: float | None = None
+        self._monitor: asyncio.Task[None] | None = None
+        self._ready: asyncio.Future[None] | None = None
+        self._failures = 0
+        self._retry: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    @property
+    def reward_fns(self) -> tuple[RewardFnInfo, ...]:
+        """Functions in the order of the reward matrix; required columns once started."""
+        return self._reward_fns
+
+    @property
+    def slots(self) -> int:
+        """Rows that can be scored at the same time."""
+        return self._config.slots
+
+    @property
+    def workers(self) -> int:
+        """0: a pool has no remote workers."""
+        return 0
+
+    async def start(self) -> None:
+        """Starts the children, and returns once they have scored the probe rows.
+
+        Raises:
+            StartError: names the function and what it did wrong.
+        """
+        started = time.monotonic()
+        self._ready = asyncio.get_running_loop().create_future()
+        self._fill()
+        try:
+            await self._ready
+        except BaseException:
+            await self.close()
+            raise
+        _logger.info(
+            "pool ready slots=%d reward_fns=%s start_s=%.1f",
+            self.slots,
+            ",".join(f.name for f in self._rewards),
+            time.monotonic() - started,
+        )
+
+    async def score(self, batch: Batch, *, timeout_s: float) -> Scores:
+        """Scores every row of a batch.
+
+        Args:
+            batch: the rows.
+            timeout_s: seconds the caller still waits for.
+
+        Raises:
+            TimeoutError: the time ran out; rows not started are dropped.
+            WorkersUnavailable: the pool is closed.
+        """
+        if self._closed or self._ready is None or not self._ready.done():
+            raise WorkersUnavailable("The pool is not running.")
+        call = Call(batch, functions=len(self._rewards), columns=self._columns)
+        if not batch.rows:
+            return call.scores()
+        self._calls.add(call)
+        self._queue.append(call)
+        if self._monitor is None:
+            self._monitor = asyncio.get_running_loop().create_task(self._watch())
+        self._dispatch()
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await call.done
+        except TimeoutError:
+            message = f"{call.missing} of {batch.rows} rows had no reward after {timeout_s:g} s."
+            raise TimeoutError(message) from None
+        finally:
+            call.drop()
+            self._calls.discard(call)
+
+    async def close(self) -> None:
+        """Kills every child with all of its processes and returns when they are gone."""
+        self._closed = True
+        if self._retry is not None:
+            self._retry.cancel()
+        if self._monitor is not None:
+            self._monitor.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._monitor
+        children = list(self._children)
+        for child in children:
+            child.kill()
+        for child in children:
+            await child.exited.wait()
+        for call in self._calls:
+            if not call.done.done():
+                call.done.set_exception(WorkersUnavailable("The pool was closed."))
+        _logger.info("pool stopped children=%d", len(children))
+
+    # Children: as many as slots and one more, of which at most `slots` work at a time.
+
+    def _fill(self) -> None:
+        self._retry = None
+        while not self._closed and len(self._children) < self.slots + 1:
+            child = ChildProcess(self._spec, on_frame=self._on_frame, on_exit=self._on_exit)
+            self._children.add(child)
+            timer = asyncio.get_running_loop().call_later(self._config.start_timeout_s, child.kill)
+            self._starting[child] = timer
+
+    def _fill_later(self) -> None:
+        delay = min(_MAX_BACKOFF_S, 2.0**self._failures) if self._failures else 0.0
+        if self._retry is None and not self._closed:
+            self._retry = asyncio.get_running_loop().call_later(delay, self._fill)
+
+    def _on_frame(self, child: ChildProcess, frame: dict[str, Any]) -> None:
+        kind = frame["type"]
+        if kind == "ready":
+            self._on_ready(child, frame)
+        elif kind == "failed":
+            self._on_failed(frame["message"])
+        elif (chunk := self._busy.get(child)) is None or chunk.id != frame["id"]:
+            return
+        elif kind == "error":
+            error = RowError(
+                row=frame["row"],
+                reward_fn=self._rewards[frame["function"]].name,
+                status=RowStatus(frame["status"]),
+                message=frame["message"],
+            )
+            chunk.errors.append(error)
+        elif chunk.killed is None:
+            chunk.extras = frame["extras"]
+            self._on_done(child, chunk)
+
+    def _on_ready(self, child: ChildProcess, frame: dict[str, Any]) -> None:
+        self._starting.pop(child).cancel()
+        self._failures = 0
+        self._reward_fns = tuple(
+            RewardFnInfo(
+                name=f.name, weight=f.weight, timeout_s=f.timeout_s, required_columns=tuple(columns)
+            )
+            for f, columns in zip(self._rewards, frame["required_columns"], strict=True)
+        )
+        limits = [
+            f.timeout_s
+            for f, is_async in zip(self._rewards, frame["async"], strict=True)
+            if is_async
+        ]
+        self._async_limit_s = max(limits) + _BEAT_SLACK_S if limits else None
+        self._columns = None if frame["columns"] is None else set(frame["columns"])
+        self._idle.append(child)
+        if self._ready is not None and not self._ready.done() and len(self._idle) >= self.slots:
+            self._ready.set_result(None)
+        self._dispatch()
+
+    def _on_failed(self, message: str) -> None:
+        if self._ready is not None and not self._ready.done():
+            self._ready.set_exception(StartError(message))
+        else:
+            _logger.error("child failed to start: %s", message)
+
+    def _on_done(self, child: ChildProcess, chunk: Chunk) -> None:
+        del self._busy[child]
+        count = chunk.end - chunk.start
+        child.rows += count
+        cost = (time.monotonic() - chunk.sent) / max(1, count)
+        self._row_s = (
+            cost if self._row_s is None else self._row_s + _SMOOTHING * (cost - self._row_s)
+        )
+        chunk.call.store(chunk)
+        self._finish(chunk.call)
+        # One at a time, and only when another child is warm: a restart takes seconds.
+        if child.rows >= self._config.rows_per_child and self._idle and not self._starting:
+            _logger.debug("child recycled pid=%d rows=%d", child.pid, child.rows)
+            child.kill()
+        else:
+            self._idle.append(child)
+        self._dispatch()
+
+    def _on_exit(self, child: ChildProcess) -> None:
+        self._children.discard(child)
+        if child in self._idle:
+            self._idle.remove(child)
+        if (timer := self._starting.pop(child, None)) is not None:
+            timer.cancel()
+            self._failures += 1
+            self._on_failed(self._start_problem(child))
+        if (chunk := self._busy.pop(child, None)) is not None and not self._closed:
+            self._bury(chunk)
+        if self._ready is not None and self._ready.done():
+            self._fill_later()
+        self._dispatch()
+
+    def _start_problem(self, child: ChildProcess) -> str:
+        name = self._rewards[child.shared.header[Word.FUNCTION]].name
+        return (
+            f"reward function {name!r} cannot be loaded: its process {child.exit_text} within"
+            f" start_timeout_s={self._config.start_timeout_s:g}; see its error output."
+        )
+
+    # Rows: which go where, and what becomes of those of a dead child.
+
+    def _dispatch(self) -> None:
+        while self._queue and self._idle and len(self._busy) < self.slots and not self._closed:
+            call = self._queue[0]
+            if not call.ranges:
+                self._queue.popleft()
+                continue
+            start, end = call.take(self._chunk_rows())
+            child = self._idle.pop()
+            self._chunk_ids += 1
+            chunk = Chunk(
+                id=self._chunk_ids,
+                call=call,
+                child=child,
+                start=start,
+                end=end,
+                sent=time.monotonic(),
+            )
+            self._busy[child] = chunk
+            child.shared.clear(end - start)
+            header, binary = call.message(start, end)
+            header["id"] = chunk.id
+            child.send(header, binary)
+
+    def _chunk_rows(self) -> int:
+        queued = sum(call.queued for call in self._queue)
+        if self._async_limit_s is not None:
+            return min(self._config.max_async_rows, math.ceil(queued / self.slots))
+        if self._row_s is None:
+            rows = _FIRST_CHUNK
+        else:
+            rows = max(1, min(_MAX_CHUNK, int(_CHUNK_S / self._row_s)))
+        return min(rows, math.ceil(queued / (2 * self.slots)))
+
+    def _steal(self) -> None:
+        if any(call.queued for call in self._queue):
+            return
+        now = time.monotonic_ns()
+        for child, chunk in list(self._busy.items()):
+            header = child.shared.header
+            row, started = header[Word.ROW], header[Word.ROW_STARTED]
+            unstarted = chunk.end - chunk.start - row - 1
+            if row < 0 or unstarted < 1 or now - started < _STEAL_AFTER_NS or chunk.killed:
+                continue
+            if not self._idle or len(self._busy) >= self.slots:
+                return
+            # A row that the child starts in this instant is scored twice and counted once.
+            stop = row + 1 + unstarted // 2
+            header[Word.STOP_AT] = stop
+            stolen = (chunk.start + stop, chunk.end)
+            chunk.end = chunk.start + stop
+            self._put_back(chunk.call, [stolen])
+            self._dispatch()
+
+    def _put_back(self, call: Call, ranges: list[tuple[int, int]]) -> None:
+        if call.dropped or not ranges:
+            return
+        call.put_back(ranges)
+        if call not in self._queue:
+            self._queue.appendleft(call)
+
+    def _finish(self, call: Call) -> None:
+        if not call.missing and not call.done.done():
+            call.done.set_result(call.scores())
+
+    def _bury(self, chunk: Chunk) -> None:
+        """Takes the finished rows of a dead child, blames one row and sends the rest again."""
+        call, header = chunk.call, chunk.child.shared.header
+        call.store(chunk)
+        rows = chunk.unfinished()
+        at = header[Word.ROW]
+        if at < 0 and len(rows) == 1:
+            at = rows[0]
+        status, message = chunk.killed or (
+            RowStatus.CRASHED,
+            f"its process {chunk.child.exit_text}",
+        )
+        innocent = chunk.killed is not None and chunk.suspect >= 0 and chunk.suspect != at
+        if at in rows and not innocent:
+            rows.remove(at)
+            row = at + chunk.start
+            name = self._rewards[header[Word.FUNCTION]].name
+            call.keep_rewards(chunk, row)
+            call.fail(RowError(row=row, reward_fn=name, status=status, message=message))
+            ranges = _ranges([r + chunk.start for r in rows])
+        elif at < 0:
+            # Several rows were under way: each again by itself, so that the next blame is certain.
+            ranges = [(r + chunk.start, r + chunk.start + 1) for r in rows]
+        else:
+            ranges = _ranges([r + chunk.start for r in rows])
+        _logger.warning(
+            "child lost pid=%d status=%s rows_again=%d: %s",
+            chunk.child.pid,
+            status.name,
+            len(rows),
+            message,
+        )
+        self._put_back(call, ranges)
+        self._finish(call)
+
+    # The clock: runs while there is work.
+
+    async def _watch(self) -> None:
+        tick = 0
+        while self._busy or self._queue:
+            await asyncio.sleep(_TICK_S)
+            tick += 1
+            for child, chunk in list(self._busy.items()):
+                self._check_time(child, chunk)
+            if tick % _MEMORY_TICKS == 0:
+                for child in list(self._children):
+                    self._check_memory(child)
+            self._steal()
+            self._report()
+        self._monitor = None
+
+    def _check_time(self, child: ChildProcess, chunk: Chunk) -> None:
+        header = child.shared.header
+        row, index, started = header[Word.ROW], header[Word.FUNCTION], header[Word.STARTED]
+        beat, now = header[Word.BEAT], time.monotonic_ns()
+        if chunk.killed is not None:
+            return
+        if beat and self._async_limit_s is not None:
+            if now - beat > self._async_limit_s * 1e9:
+                message = f"blocked the event loop for more than {self._async_limit_s:g} s"
+                self._kill(chunk, -1, RowStatus.TIMEOUT, message)
+        elif started and now - started > self._rewards[index].timeout_s * 1e9:
+            # Read twice: a function that ended in between is not late.
+            if header[Word.STARTED] == started:
+                message = f"ran longer than {self._rewards[index].timeout_s:g} s"
+                self._kill(chunk, row, RowStatus.TIMEOUT, message)
+
+    def _check_memory(self, child: ChildProcess) -> None:
+        rss = child.rss_bytes()
+        if rss <= self._config.max_child_rss_bytes:
+            return
+        chunk = self._busy.get(child)
+        if chunk is None:
+            _logger.warning("child replaced pid=%d rss_bytes=%d", child.pid, rss)
+            child.kill()
+        elif chunk.killed is None:
+            row = child.shared.header[Word.ROW]
+            message = (
+                f"its process used {rss} bytes of memory,"
+                f" more than max_child_rss_bytes={self._config.max_child_rss_bytes}"
+            )
+            self._kill(chunk, row, RowStatus.OOM, message)
+
+    def _kill(self, chunk: Chunk, row: int, status: RowStatus, message: str) -> None:
+        chunk.killed = (status, message)
+        chunk.suspect = row
+        chunk.child.kill()
+
+    def _report(self) -> None:
+        now = time.monotonic()
+        for call in self._calls:
+            if now - call.reported < _REPORT_S:
+                continue
+            call.reported = now
+            running = [
+                (call.batch.row_ids[chunk.start + max(0, chunk.child.shared.header[Word.ROW])])
+                for chunk in self._busy.values()
+                if chunk.call is call and chunk.end > chunk.start
+            ]
+            _logger.info(
+                "call waiting wait_s=%.0f rows=%d missing=%d queued=%d running_row_ids=%s",
+                now - call.arrived,
+                call.batch.rows,
+                call.missing,
+                call.queued,
+                running[:_REPORT_ROWS],
+            )
+
+
+def _ranges(rows: list[int]) -> list[tuple[int, int]]:
+    """Joins ascending rows to ranges of neighbours."""
+    ranges: list[tuple[int, int]] = []
+    for row in rows:
+        if ranges and ranges[-1][1] == row:
+            ranges[-1] = (ranges[-1][0], row + 1)
+        else:
+            ranges.append((row, row + 1))
+    return ranges

@@ -1,0 +1,203 @@
+# Copyright 2026 The Shardward Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Reward functions by name: importing them, reading their signatures, calling them on one row.
+
+Used in child processes only: importing a reward function runs code that is not ours.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import importlib.util
+import inspect
+import math
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from reward_server import reward_fns
+from reward_server.config import Probe, RewardFnConfig, is_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+
+# Given by the child itself; every other parameter is a dataset column.
+_GIVEN = ("prompts", "completions", "prompt", "completion", "mode", "step", "log_extra", "kwargs")
+_MAX_FLOAT32 = 3.4028234663852886e38
+
+
+class InvalidValue(Exception):  # noqa: N818 - named as the row status is
+    """A function returned something that is no reward; the message says what."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RewardFn:
+    """An imported reward function and how to call it.
+
+    Attributes:
+        config: its entry of the rewards file.
+        call: the function.
+        is_async: whether it is a coroutine function.
+        required_columns: columns without a default.
+        columns: columns to hand over, or None for all.
+        given: which of `mode`, `step` and `log_extra` to hand over.
+        probe: row to score when the child starts.
+        has_probe: whether somebody wrote that row, or it was made up.
+        file: source file of the function.
+    """
+
+    config: RewardFnConfig
+    call: Callable[..., Any]
+    is_async: bool
+    required_columns: tuple[str, ...]
+    columns: tuple[str, ...] | None
+    given: tuple[str, ...]
+    probe: Probe
+    has_probe: bool
+    file: str
+
+    def arguments(
+        self, prompt: str, completion: str, columns: dict[str, Any], given: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Builds the keyword arguments for one row.
+
+        Args:
+            prompt: text of the prompt.
+            completion: text of the completion.
+            columns: value of each dataset column in this row.
+            given: values of `mode`, `step` and `log_extra`.
+        """
+        if self.columns is None:
+            values = columns
+        else:
+            values = {name: columns[name] for name in self.columns if name in columns}
+        if self.config.per == "row":
+            arguments = {**values, "prompt": prompt, "completion": completion}
+        else:
+            arguments = {name: [value] for name, value in values.items()}
+            arguments["prompts"] = [prompt]
+            arguments["completions"] = [completion]
+        for name in self.given:
+            arguments[name] = given[name]
+        return arguments
+
+    def value(self, result: object) -> float:
+        """Checks what the function returned for one row.
+
+        Raises:
+            InvalidValue: it is not one finite number.
+        """
+        if self.config.per == "list":
+            try:
+                length = len(result)  # type: ignore[arg-type]
+                if length == 1:
+                    result = result[0]  # type: ignore[index]
+            except (TypeError, KeyError, IndexError):
+                what = "None" if result is None else type(result).__name__
+                raise InvalidValue(f"returned {what}, not a list of one value") from None
+            if length != 1:
+                raise InvalidValue(f"returned {length} values for 1 row")
+        return _number(result)
+
+
+def _number(value: object) -> float:
+    if value is None:
+        raise InvalidValue("returned None")
+    if isinstance(value, str | bytes):
+        raise InvalidValue(f"returned {type(value).__name__}, not a number")
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        raise InvalidValue(f"returned {type(value).__name__}, not a number") from None
+    if not math.isfinite(number):
+        raise InvalidValue(f"returned {number}")
+    if abs(number) > _MAX_FLOAT32:
+        raise InvalidValue(f"returned {number}, which is beyond float32")
+    return number
+
+
+def load(entry: RewardFnConfig) -> RewardFn:
+    """Imports a reward function and reads its signature.
+
+    Args:
+        entry: its entry of the rewards file.
+
+    Raises:
+        Exception: whatever the import raises.
+        LookupError: there is no such built-in, module, file or function.
+        TypeError: the function cannot be called as a reward function.
+    """
+    module, name = _module(entry.fn)
+    call = module
+    for part in name.split("."):
+        call = getattr(call, part, None)  # type: ignore[assignment]
+    if not callable(call):
+        raise LookupError(f"{entry.fn.rpartition(':')[0]} has no function {name!r}")
+    parameters = list(inspect.signature(call).parameters.values())
+    if entry.per == "row" and {"prompts", "completions"} & {p.name for p in parameters}:
+        raise TypeError('it takes lists of completions; set `per = "list"`')
+    if entry.per == "list" and {"prompt", "completion"} & {p.name for p in parameters}:
+        raise TypeError('it takes one completion; set `per = "row"`')
+    for parameter in parameters:
+        if parameter.kind is parameter.POSITIONAL_ONLY:
+            raise TypeError(f"its parameter {parameter.name!r} cannot be given by name")
+    takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    columns = [p for p in named if p.name not in _GIVEN]
+    required = tuple(p.name for p in columns if p.default is p.empty)
+    names = {p.name for p in named}
+    given = tuple(g for g in ("mode", "step", "log_extra") if g in names)
+    if takes_all and "mode" not in given:
+        given = ("mode", *given)
+    probe = entry.probe or _example(module)
+    unwrapped = inspect.unwrap(call)
+    return RewardFn(
+        config=entry,
+        call=call,
+        is_async=inspect.iscoroutinefunction(call)
+        or inspect.iscoroutinefunction(getattr(call, "__call__", None)),  # noqa: B004
+        required_columns=required,
+        columns=None if takes_all else tuple(p.name for p in columns),
+        given=given,
+        probe=probe or Probe(columns=dict.fromkeys(required, "")),
+        has_probe=probe is not None,
+        file=getattr(getattr(unwrapped, "__code__", None), "co_filename", ""),
+    )
+
+
+def _example(module: ModuleType) -> Probe | None:
+    example = getattr(module, "EXAMPLE", None)
+    return Probe(**example) if isinstance(example, dict) else None
+
+
+def _module(fn: str) -> tuple[ModuleType, str]:
+    if ":" not in fn:
+        if fn not in reward_fns.BUILT_IN:
+            raise LookupError(f"built-in functions are {', '.join(reward_fns.BUILT_IN)}")
+        fn = reward_fns.BUILT_IN[fn]
+    place, _, name = fn.rpartition(":")
+    return (_file_module(Path(place)) if is_file(fn) else _named_module(place)), name
+
+
+def _named_module(name: str) -> ModuleType:
+    return importlib.import_module(name)
+
+
+def _file_module(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise LookupError(f"there is no file {path}")
+    # Registered under a name of its own, so that a file named like a package shadows nothing.
+    name = f"_reward_file_{path.stem}_{abs(hash(str(path)))}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise LookupError(f"{path} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))
+    spec.loader.exec_module(module)
+    return module
