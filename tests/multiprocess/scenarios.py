@@ -38,12 +38,14 @@ def char_tokenizer() -> Tokenizer:
 
 
 def tokenizer():
+    """The character tokenizer as Tunix takes it."""
     return PreTrainedTokenizerFast(
         tokenizer_object=char_tokenizer(), pad_token="<pad>", eos_token="<end>"
     )
 
 
 def make_mesh(shape, order=None):
+    """A mesh of all devices, in another order if one is given."""
     devices = np.array(jax.devices())
     if order is not None:
         devices = devices[np.array(order)]
@@ -51,6 +53,7 @@ def make_mesh(shape, order=None):
 
 
 def make_model(mesh, seed=0):
+    """A small Qwen3, sharded, the same for every number of processes."""
     sharding = qwen3.ShardingConfig.get_default_sharding()
     config = qwen3.ModelConfig(
         num_layers=2,
@@ -80,6 +83,7 @@ def make_model(mesh, seed=0):
 
 
 def make_cluster(mesh, scenario, rollout_engine=ShardedRollout):
+    """A Tunix cluster with plain SGD."""
     beta = scenario.get("beta", 0.0)
     config = rl_cluster_lib.ClusterConfig(
         role_to_mesh=dict.fromkeys(
@@ -120,6 +124,7 @@ def digest(array_tree):
 
 
 def whole(array, mesh):
+    """The whole value of a global array."""
     out = jax.jit(lambda x: x, out_shardings=NamedSharding(mesh, PartitionSpec()))(array)
     return np.asarray(out)
 

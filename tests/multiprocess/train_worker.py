@@ -17,6 +17,7 @@ from pathlib import Path
 
 
 def main() -> None:
+    """Runs the scenarios of the plan on this process."""
     plan = json.loads(Path(sys.argv[1]).read_text())
     process, count = int(sys.argv[2]), int(sys.argv[3])
     os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={plan['devices']}"

@@ -16,6 +16,7 @@ from trainer.errors import ScoringFailed
 
 
 def rollouts(**changes):
+    """Two rows of one group."""
     values = {
         "row_ids": np.array([4, 5]),
         "group_ids": np.array([2, 2]),
@@ -29,12 +30,14 @@ def rollouts(**changes):
 
 
 def encode(local):
+    """Both rows as a request."""
     return codec.encode_request(
         local, slice(0, 2), request_id="r", process_index=1, fingerprint="f"
     )
 
 
 def answer(request, **changes):
+    """An answer with a good and a failed row, or changed."""
     values = {
         "reward_fns": ["a"],
         "rewards": np.array([1.0, np.nan], "<f4").tobytes(),

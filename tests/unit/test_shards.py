@@ -26,6 +26,7 @@ EXPECTED = {
 
 
 def layouts(name: str) -> list[RowLayout]:
+    """The layout of each process of a mesh of the table."""
     grid, names, data, _ = MESHES[name]
     processes = np.array(grid)
     return [
@@ -47,7 +48,7 @@ def test_owned_rows(name: str) -> None:
 def test_coverage(name: str, n: int) -> None:
     """Owned rows of all processes are all rows, each once; a process holds what it owns."""
     owned = [layout.owned_rows(n).tolist() for layout in layouts(name)]
-    assert sorted(sum(owned, [])) == list(range(n))
+    assert sorted(row for rows in owned for row in rows) == list(range(n))
     for layout in layouts(name):
         assert set(layout.owned_rows(n)) <= set(layout.local_rows(n))
         assert layout.global_rows(len(layout.local_rows(n))) == n

@@ -1,0 +1,46 @@
+# Copyright 2026 The Shardward Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Reward functions of the benchmark: plain functions, the same for every way of running them."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Any
+
+_NUMBER = re.compile(r"\\boxed\{\s*(-?[\d,]+(?:\.\d+)?)\s*\}")
+
+
+def regex(prompts: list[str], completions: list[str], answer: list[str], **_: Any) -> list[float]:
+    """Compares the last boxed number: about 0.05 ms of CPU a row with its decoding left out."""
+    rewards = []
+    for completion, gold in zip(completions, answer, strict=True):
+        found = _NUMBER.findall(completion)
+        rewards.append(float(bool(found) and found[-1].replace(",", "") == gold))
+    return rewards
+
+
+def math_verify(
+    prompts: list[str], completions: list[str], answer: list[str], **_: Any
+) -> list[float]:
+    """Grades with math-verify: some milliseconds of CPU a row."""
+    from math_verify import parse, verify
+
+    return [
+        float(verify(parse(f"${gold}$"), parse(completion)))
+        for completion, gold in zip(completions, answer, strict=True)
+    ]
+
+
+async def judge(prompts: list[str], completions: list[str], **_: Any) -> list[float]:
+    """Waits 50 ms a row, as a call to a judge does."""
+    await asyncio.sleep(0.05)
+    return [1.0] * len(completions)
+
+
+def stuck(prompts: list[str], completions: list[str], answer: list[str], **_: Any) -> list[float]:
+    """Hangs in C code for the row whose answer is "hang"."""
+    for gold in answer:
+        if gold == "hang":
+            re.match(r"(a+)+$", "a" * 64 + "b")
+    return [1.0] * len(completions)
