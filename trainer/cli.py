@@ -1,0 +1,187 @@
+# Copyright 2026 The Shardward Authors
+# SPDX-License-Identifier: Apache-2.0
+"""`grpo-train`: trains a recipe in one process of a job. Flags and exit codes only.
+
+JAX is imported after the flags are read and the reward server has answered.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import logging
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trainer import recipes
+from trainer.run_config import ConfigError, RunConfig, parse_mesh
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+OK, FAILED, USAGE, CONFIG, UNREACHABLE = 0, 1, 2, 3, 4
+INTERRUPTED = 130
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Makes the parser: one flag for each field of `RunConfig`."""
+    parser = argparse.ArgumentParser(
+        prog="grpo-train",
+        description="Trains a recipe by GRPO with rewards from a reward server."
+        " Start one per process of the job.",
+        epilog="JAX finds the other processes from Slurm or Kubernetes; elsewhere pass"
+        " --coordinator, --num-processes and --process-id. Exit codes: 0 ok, 1 training failed,"
+        " 2 usage, 3 configuration, 4 reward server unreachable.",
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add(
+        "--reward-endpoint",
+        required=True,
+        metavar="ADDR",
+        help="reward server of this process: unix:PATH or HOST:PORT",
+    )
+    add("--recipe", required=True, choices=recipes.NAMES, help="model, task and settings")
+    add("--steps", type=int, metavar="N", help="training steps (default: the recipe's)")
+    add(
+        "--mesh",
+        type=_mesh,
+        metavar="AXES",
+        help="device mesh, like fsdp=2,tp=2 (default: all devices on fsdp)",
+    )
+    add("--seed", type=int, default=0, help="decides weights, problems and samples (default: 0)")
+    add(
+        "--out",
+        type=Path,
+        default=Path("runs/train"),
+        metavar="DIR",
+        help="folder for metrics.jsonl and train.json of process 0 (default: runs/train)",
+    )
+    add("--coordinator", metavar="HOST:PORT", help="address of process 0 for jax.distributed")
+    add("--num-processes", type=int, metavar="N", help="processes of the job")
+    add("--process-id", type=int, metavar="I", help="number of this process, from 0")
+    add(
+        "--agreement-timeout",
+        type=float,
+        default=600.0,
+        metavar="S",
+        help="longest wait for another process in seconds (default: 600)",
+    )
+    return parser
+
+
+def _mesh(text: str) -> dict[str, int]:
+    try:
+        return parse_mesh(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def parse(arguments: Sequence[str] | None = None) -> RunConfig:
+    """Reads the flags; exits with code 2 when they are wrong."""
+    parser = make_parser()
+    flags = parser.parse_args(arguments)
+    try:
+        return RunConfig(**vars(flags))
+    except ValueError as error:
+        parser.error(str(error))
+
+
+def check_trainer_package() -> None:
+    """Checks that no other distribution's `trainer` package lies over this one.
+
+    Raises:
+        ConfigError: the imported package has none of this project's names.
+    """
+    import trainer  # noqa: PLC0415 - the package as it was found
+
+    if not hasattr(trainer, "RewardClient"):
+        raise ConfigError(
+            f"the package `trainer` at {trainer.__path__[0]} is not shardward's."
+            " Uninstall the distribution `trainer` or use another environment."
+        )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command.
+
+    Returns:
+        The exit code.
+    """
+    config = parse(arguments)
+    logging.basicConfig(
+        level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr
+    )
+    code = _run(config)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if code != OK and "jax" in sys.modules:
+        # JAX's exit handler would wait for the other processes, which wait for this one.
+        os._exit(code)
+    return code
+
+
+def _run(config: RunConfig) -> int:
+    try:
+        check_trainer_package()
+        from trainer.errors import RewardError  # noqa: PLC0415 - checked just above
+    except (ConfigError, ImportError) as error:
+        return _say(error, CONFIG)
+    try:
+        check_endpoint(config.reward_endpoint)
+        from trainer import run  # noqa: PLC0415 - imports JAX
+
+        run.run(config)
+    except ConfigError as error:
+        return _say(error, CONFIG)
+    except ModuleNotFoundError as error:
+        return _say(f"{error}. Install shardward[trainer].", CONFIG)
+    except RewardError as error:
+        return _say(error, exit_code(error))
+    except KeyboardInterrupt:
+        return _say("interrupted", INTERRUPTED)
+    except Exception as error:  # noqa: BLE001 - the boundary of the command
+        traceback.print_exc()
+        return _say(error, FAILED)
+    return OK
+
+
+def check_endpoint(endpoint: str) -> None:
+    """Waits for the reward server before the slow part of the start.
+
+    Raises:
+        Unavailable: nothing answers.
+    """
+    from trainer.client import RewardClient  # noqa: PLC0415 - after the check of the package
+
+    with contextlib.closing(RewardClient(endpoint)) as client:
+        # No tokenizer is loaded yet; the learner checks it.
+        logging.getLogger("trainer.client").setLevel(logging.ERROR)
+        client.connect()
+    logging.getLogger("trainer.client").setLevel(logging.NOTSET)
+
+
+def exit_code(error: Exception) -> int:
+    """Finds the exit code for an error of the reward path, also when another process had it."""
+    from trainer.errors import InvalidRequest, Unavailable  # noqa: PLC0415
+
+    for found in (error, error.__cause__):
+        if isinstance(found, Unavailable):
+            return UNREACHABLE
+        if isinstance(found, InvalidRequest):
+            return CONFIG
+    if "Unavailable: " in str(error):
+        return UNREACHABLE
+    return CONFIG if "InvalidRequest: " in str(error) else FAILED
+
+
+def _say(message: object, code: int) -> int:
+    print(f"grpo-train: {message}", file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

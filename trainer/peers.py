@@ -1,0 +1,78 @@
+# Copyright 2026 The Shardward Authors
+# SPDX-License-Identifier: Apache-2.0
+"""How the JAX processes of a job find each other, and the mesh over their devices."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from trainer.run_config import AXES, ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from trainer.run_config import RunConfig
+
+
+def in_cluster(environment: Mapping[str, str]) -> bool:
+    """Says whether a scheduler started this process as one of several.
+
+    Example:
+        >>> in_cluster({"SLURM_JOB_ID": "7", "SLURM_NTASKS": "2", "SLURM_PROCID": "0"})
+        True
+    """
+    if "SLURM_PROCID" in environment and int(environment.get("SLURM_NTASKS", "1")) > 1:
+        return True
+    if "KUBERNETES_SERVICE_HOST" in environment and "JOB_COMPLETION_INDEX" in environment:
+        return True
+    return "JAX_COORDINATOR_ADDRESS" in environment or "," in environment.get(
+        "TPU_WORKER_HOSTNAMES", ""
+    )
+
+
+def connect(config: RunConfig) -> None:
+    """Joins the job, if this process is part of one.
+
+    Raises:
+        ConfigError: the other processes did not come, or JAX cannot tell who they are.
+    """
+    if config.coordinator is None and not in_cluster(os.environ):
+        return
+    # Without it a CPU job has no collectives; on other platforms it changes nothing.
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    try:
+        jax.distributed.initialize(
+            config.coordinator,
+            config.num_processes,
+            config.process_id,
+            initialization_timeout=max(1, int(config.agreement_timeout)),
+        )
+    except (RuntimeError, ValueError) as error:
+        raise ConfigError(
+            f"the other processes were not found: {error}."
+            " Pass --coordinator, --num-processes and --process-id."
+        ) from error
+
+
+def make_mesh(sizes: dict[str, int] | None) -> Mesh:
+    """Makes the mesh over all devices of the job, in the order of the processes.
+
+    Args:
+        sizes: size of each axis, or None to put all devices on the first.
+
+    Raises:
+        ConfigError: the sizes do not multiply to the number of devices.
+    """
+    devices = np.array(jax.devices())
+    shape = [(sizes or {AXES[0]: devices.size}).get(axis, 1) for axis in AXES]
+    if np.prod(shape) != devices.size:
+        text = ",".join(f"{axis}={size}" for axis, size in zip(AXES, shape, strict=True))
+        raise ConfigError(
+            f"--mesh must use all {devices.size} devices, got {text}: {np.prod(shape)}."
+        )
+    return Mesh(devices.reshape(shape), AXES)

@@ -1,0 +1,150 @@
+# Copyright 2026 The Shardward Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a run shows and keeps: the progress bar and the metrics file. No JAX.
+
+Only process 0 shows and writes; the others count, as a run's totals are equal on all of them.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import json
+import sys
+import time
+from typing import TYPE_CHECKING, Any, Self
+
+from tqdm import tqdm
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import TracebackType
+
+    from trainer.learner import StepReport
+
+# Rewards of single steps are noisy: the first and the last of a run are means over this many.
+WINDOW = 10
+_LINE_EVERY_S = 10.0
+
+
+class Progress:
+    """Collects step reports, shows a bar and writes metrics.jsonl.
+
+    Each line has the report of one step; its loss is known only when the update has run, so lines
+    come one or two steps late.
+
+    Attributes:
+        rewards: mean reward of each step.
+        rows: rows scored by all processes.
+        rows_failed: rows without a reward.
+        reward_wait_s: seconds that this process waited for rewards.
+    """
+
+    def __init__(self, *, steps: int, file: Path | None, show: bool) -> None:
+        """Opens the file and the bar.
+
+        Args:
+            steps: steps of the run.
+            file: metrics file, or None.
+            show: whether to show a bar (on a terminal) or lines (elsewhere).
+        """
+        self.rewards: list[float] = []
+        self.rows = 0
+        self.rows_failed = 0
+        self.reward_wait_s = 0.0
+        self._steps = steps
+        self._stack = contextlib.ExitStack()
+        self._file = (
+            self._stack.enter_context(file.open("w", encoding="utf-8", buffering=1))
+            if file
+            else None
+        )
+        self._terminal = show and sys.stderr.isatty()
+        self._lines = show and not self._terminal
+        self._bar = self._stack.enter_context(
+            tqdm(total=steps, desc="GRPO", unit="step", disable=not self._terminal)
+        )
+        self._waiting: collections.deque[dict[str, Any]] = collections.deque()
+        self._loss = float("nan")
+        self._start = self._last_step = time.monotonic()
+        self._last_line = 0.0
+
+    def __enter__(self) -> Self:
+        """Returns itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Writes what is left and closes."""
+        while self._waiting:
+            self._write(self._waiting.popleft(), None)
+        self._stack.close()
+
+    def start_clock(self) -> None:
+        """Starts to count the time of steps."""
+        self._start = self._last_step = time.monotonic()
+
+    @property
+    def reward_first(self) -> float:
+        """Mean reward of the first steps."""
+        return _mean(self.rewards[:WINDOW])
+
+    @property
+    def reward_last(self) -> float:
+        """Mean reward of the last steps."""
+        return _mean(self.rewards[-WINDOW:])
+
+    def on_step(self, report: StepReport) -> None:
+        """Takes the report of a step."""
+        now = time.monotonic()
+        step_s, self._last_step = now - self._last_step, now
+        self.rewards.append(report.reward_mean)
+        self.rows += report.rows
+        self.rows_failed += report.rows_failed
+        self.reward_wait_s += report.reward_wait_s
+        self._waiting.append(
+            {
+                "step": report.step,
+                "reward_mean": report.reward_mean,
+                "per_function": report.per_function,
+                "rows": report.rows,
+                "rows_failed": report.rows_failed,
+                "completion_length_mean": report.completion_length_mean,
+                "reward_wait_s": round(report.reward_wait_s, 6),
+                "step_s": round(step_s, 6),
+                "wall_s": round(now - self._start, 6),
+                "samples": report.samples,
+            }
+        )
+        self._show(report, report.rows / max(step_s, 1e-9))
+
+    def on_loss(self, loss: float) -> None:
+        """Takes the loss of the oldest step that has none yet."""
+        self._loss = loss
+        if self._waiting:
+            self._write(self._waiting.popleft(), loss)
+
+    def _write(self, line: dict[str, Any], loss: float | None) -> None:
+        if self._file is not None:
+            self._file.write(json.dumps({**line, "loss": loss}) + "\n")
+
+    def _show(self, report: StepReport, rows_per_s: float) -> None:
+        shown = (
+            f"reward={report.reward_mean:.3f} loss={self._loss:.4f}"
+            f" rows/s={rows_per_s:.0f} reward_wait={report.reward_wait_s * 1e3:.0f}ms"
+        )
+        done, now = len(self.rewards), time.monotonic()
+        if self._terminal:
+            self._bar.set_postfix_str(shown, refresh=False)
+            self._bar.update()
+        elif self._lines and (done in (1, self._steps) or now - self._last_line >= _LINE_EVERY_S):
+            self._last_line = now
+            print(f"step {done}/{self._steps} {shown}", file=sys.stderr, flush=True)  # noqa: T201
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values) if values else float("nan")

@@ -1,0 +1,97 @@
+# Copyright 2026 The Shardward Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a recipe offers to `trainer.train` and to launchers. No JAX is needed to read it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+Batch = dict[str, list[str]]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Sizes and rates of a recipe.
+
+    Attributes:
+        steps: training steps unless the caller says otherwise.
+        prompts_per_step: global prompts of one step.
+        num_generations: completions of each prompt.
+        learning_rate: of Adam.
+        max_prompt_length: tokens.
+        max_tokens_to_generate: tokens.
+        temperature: of sampling.
+        axes: mesh axes and their most useful sizes for 4 devices.
+        start_timeout_s: seconds a process may need until its first step.
+    """
+
+    steps: int
+    prompts_per_step: int
+    num_generations: int
+    learning_rate: float
+    max_prompt_length: int
+    max_tokens_to_generate: int
+    temperature: float
+    axes: tuple[tuple[str, int], ...]
+    start_timeout_s: float = 300.0
+
+
+class Recipe(Protocol):
+    """A model, a task and settings."""
+
+    @property
+    def name(self) -> str:
+        """Name for the command line."""
+        ...
+
+    @property
+    def settings(self) -> Settings:
+        """Sizes and rates."""
+        ...
+
+    @property
+    def rewards_file(self) -> Path:
+        """Rewards file for the reward server and worker."""
+        ...
+
+    @property
+    def tokenizer_dir(self) -> Path:
+        """Folder with tokenizer.json and tokenizer_config.json; it exists after `prepare`."""
+        ...
+
+    def prepare(self) -> None:
+        """Makes the files that are not in the package, if there are any.
+
+        Raises:
+            RecipeError: something must be installed first.
+        """
+        ...
+
+    def tokenizer(self) -> Any:
+        """Loads the tokenizer for Tunix."""
+        ...
+
+    def model(self, mesh: Any, *, seed: int) -> Any:
+        """Makes the model, sharded on a mesh and ready for GRPO."""
+        ...
+
+    def batches(self, steps: int, *, seed: int) -> Iterator[Batch]:
+        """Yields global batches: "prompts" and the columns of the reward functions."""
+        ...
+
+    def accuracy(self, rollout: Any, *, seed: int) -> float | None:
+        """Measures how often sampled completions are right, without any reward function.
+
+        Returns:
+            The share, equal on all processes, or None if the recipe has no such measure.
+        """
+        ...
+
+
+class RecipeError(Exception):
+    """A recipe cannot run; the message says what to do."""

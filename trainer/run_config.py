@@ -1,0 +1,104 @@
+# Copyright 2026 The Shardward Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Settings of a `grpo-train` run. No JAX."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+AXES = ("fsdp", "tp")
+
+
+class ConfigError(Exception):
+    """The run cannot start as configured; the message says what to change."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RunConfig:
+    """Settings of a run; all but `reward_endpoint` and `process_id` are equal on all processes.
+
+    Attributes:
+        reward_endpoint: reward server of this process: "unix:PATH" or "HOST:PORT".
+        recipe: name of a recipe.
+        steps: training steps; None takes the recipe's.
+        mesh: sizes of the axes "fsdp" and "tp"; None puts all devices on "fsdp".
+        seed: decides weights, problems and samples.
+        out: folder for metrics.jsonl and train.json, written by process 0.
+        coordinator: HOST:PORT of process 0, or None to find the peers by JAX itself.
+        num_processes: number of processes; with coordinator only.
+        process_id: this process, from 0; with coordinator only.
+        agreement_timeout: longest wait for another process, in seconds.
+    """
+
+    reward_endpoint: str
+    recipe: str
+    steps: int | None = None
+    mesh: dict[str, int] | None = None
+    seed: int = 0
+    out: Path
+    coordinator: str | None = None
+    num_processes: int | None = None
+    process_id: int | None = None
+    agreement_timeout: float = 600.0
+
+    def __post_init__(self) -> None:
+        """Checks the values.
+
+        Raises:
+            ValueError: names the flag, the rule and the value.
+        """
+        if not self.reward_endpoint.startswith("unix:") and ":" not in self.reward_endpoint:
+            raise ValueError(
+                f"--reward-endpoint must be unix:PATH or HOST:PORT, got {self.reward_endpoint!r}."
+            )
+        if self.steps is not None and self.steps < 1:
+            raise ValueError(f"--steps must be >= 1, got {self.steps}.")
+        if not 0 <= self.seed < 2**31:
+            raise ValueError(f"--seed must be in [0, 2**31), got {self.seed}.")
+        if not self.agreement_timeout > 0:
+            raise ValueError(f"--agreement-timeout must be > 0, got {self.agreement_timeout}.")
+        self._check_peers()
+
+    def _check_peers(self) -> None:
+        peers = (self.coordinator, self.num_processes, self.process_id)
+        if self.coordinator is None or self.num_processes is None or self.process_id is None:
+            if any(value is not None for value in peers):
+                raise ValueError(
+                    "--coordinator, --num-processes and --process-id must be given together."
+                )
+            return
+        host, _, port = self.coordinator.rpartition(":")
+        if not host or not port.isdigit():
+            raise ValueError(f"--coordinator must be HOST:PORT, got {self.coordinator!r}.")
+        if self.num_processes < 1:
+            raise ValueError(f"--num-processes must be >= 1, got {self.num_processes}.")
+        if not 0 <= self.process_id < self.num_processes:
+            raise ValueError(
+                f"--process-id must be in [0, {self.num_processes}), got {self.process_id}."
+            )
+
+
+def parse_mesh(text: str) -> dict[str, int]:
+    """Reads the sizes of mesh axes.
+
+    Args:
+        text: for example "fsdp=2,tp=2"; an axis that is left out has size 1.
+
+    Raises:
+        ValueError: an axis is unknown or a size is not a positive number.
+
+    Example:
+        >>> parse_mesh("fsdp=4")
+        {'fsdp': 4, 'tp': 1}
+    """
+    sizes = dict.fromkeys(AXES, 1)
+    for part in text.split(","):
+        axis, _, size = part.strip().partition("=")
+        if axis not in AXES or not size.isdigit() or int(size) < 1:
+            raise ValueError(f"--mesh must be like fsdp=2,tp=2, got {text!r}.")
+        sizes[axis] = int(size)
+    return sizes
