@@ -9,6 +9,7 @@ main thread, row by row; a row's results are in shared memory as soon as it is f
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import functools
 import os
@@ -192,6 +193,7 @@ class Child:
         header[Word.DECODE] = first - start
         header[Word.FIRST_STARTED] = first
         if self._async:
+            header[Word.FUNCTION] = self._async[0][0]
             header[Word.BEAT] = first
             self._event_loop().run_until_complete(self._score_async(rows))
             header[Word.BEAT] = 0
@@ -358,6 +360,9 @@ def main() -> None:
     if os.getppid() != parent:
         return
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    # When memory runs out, the kernel takes a child and not the server.
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
     child = Child(socket.socket(fileno=sock_fd), memory_fd)
     if child.load():
         child.serve()

@@ -82,7 +82,7 @@ class ChildProcess:
         self.rows = 0
         functions = len(spec.rewards.functions)
         self._socket, theirs = socket.socketpair()
-        self._socket.setblocking(False)  # noqa: FBT003 - the standard library's signature
+        self._socket.setblocking(False)
         memory = os.memfd_create("rewards", os.MFD_CLOEXEC)
         try:
             os.ftruncate(memory, frames.Shared.size(rows=spec.max_rows, functions=functions))

@@ -123,7 +123,7 @@ def split(ids: NDArray[np.int32], lengths: NDArray[np.int64]) -> list[list[int]]
     """Splits concatenated ids [T] into b lists."""
     values = ids.tolist()
     ends = np.cumsum(lengths).tolist()
-    starts = [0, *ends[:-1]]
+    starts = [0, *ends][: len(ends)]
     return [values[start:end] for start, end in zip(starts, ends, strict=True)]
 
 

@@ -195,6 +195,8 @@ class Pool:
         if kind == "ready":
             self._on_ready(child, frame)
         elif kind == "failed":
+            if (timer := self._starting.pop(child, None)) is not None:
+                timer.cancel()
             self._on_failed(frame["message"])
         elif (chunk := self._busy.get(child)) is None or chunk.id != frame["id"]:
             return
@@ -232,9 +234,10 @@ class Pool:
         self._dispatch()
 
     def _on_failed(self, message: str) -> None:
+        self._failures += 1
         if self._ready is not None and not self._ready.done():
             self._ready.set_exception(StartError(message))
-        else:
+        elif not self._closed and self._ready is not None and self._ready.exception() is None:
             _logger.error("child failed to start: %s", message)
 
     def _on_done(self, child: ChildProcess, chunk: Chunk) -> None:
@@ -261,7 +264,6 @@ class Pool:
             self._idle.remove(child)
         if (timer := self._starting.pop(child, None)) is not None:
             timer.cancel()
-            self._failures += 1
             self._on_failed(self._start_problem(child))
         if (chunk := self._busy.pop(child, None)) is not None and not self._closed:
             self._bury(chunk)
@@ -384,14 +386,20 @@ class Pool:
         while self._busy or self._queue:
             await asyncio.sleep(_TICK_S)
             tick += 1
-            for child, chunk in list(self._busy.items()):
-                self._check_time(child, chunk)
-            if tick % _MEMORY_TICKS == 0:
-                for child in list(self._children):
-                    self._check_memory(child)
-            self._steal()
-            self._report()
+            try:
+                self._tick(memory=tick % _MEMORY_TICKS == 0)
+            except Exception:  # the clock must go on, or rows would hang
+                _logger.exception("tick failed")
         self._monitor = None
+
+    def _tick(self, *, memory: bool) -> None:
+        for child, chunk in list(self._busy.items()):
+            self._check_time(child, chunk)
+        if memory:
+            for child in list(self._children):
+                self._check_memory(child)
+        self._steal()
+        self._report()
 
     def _check_time(self, child: ChildProcess, chunk: Chunk) -> None:
         header = child.shared.header
@@ -403,11 +411,14 @@ class Pool:
             if now - beat > self._async_limit_s * 1e9:
                 message = f"blocked the event loop for more than {self._async_limit_s:g} s"
                 self._kill(chunk, -1, RowStatus.TIMEOUT, message)
-        elif started and now - started > self._rewards[index].timeout_s * 1e9:
+        elif (
+            started
+            and now - started > self._rewards[index].timeout_s * 1e9
             # Read twice: a function that ended in between is not late.
-            if header[Word.STARTED] == started:
-                message = f"ran longer than {self._rewards[index].timeout_s:g} s"
-                self._kill(chunk, row, RowStatus.TIMEOUT, message)
+            and header[Word.STARTED] == started
+        ):
+            message = f"ran longer than {self._rewards[index].timeout_s:g} s"
+            self._kill(chunk, row, RowStatus.TIMEOUT, message)
 
     def _check_memory(self, child: ChildProcess) -> None:
         rss = child.rss_bytes()

@@ -30,8 +30,6 @@ _NUMBER = re.compile(
 _NOT_A_UNIT = re.compile(
     r"[0-9+=/^<>\u00d7\u00f7\[\]{}\ufffd-]|\b(?:k|hundred|thousand|million|billion|dozen)\b"
 )
-    r"[0-9+=/^<>\u00d7\u00f7\[\]{}\ufffd-]|\b(?:k|hundred|thousand|million|billion|dozen)\b"
-)
 
 
 def gsm8k(

@@ -1,0 +1,326 @@
+# Copyright 2026 The Shardward Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of the pool with real child processes and reward functions that go wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import string
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+import tokenizers
+
+from reward_server.batch import Batch, RowStatus, StartError, WorkersUnavailable
+from reward_server.config import PoolConfig, Probe, RewardFnConfig, RewardsConfig
+from reward_server.pool import Pool
+
+FUNCTIONS = Path(__file__).parents[1] / "data" / "reward_fns.py"
+CHARACTERS = string.printable
+OK, ERROR, INVALID, TIMEOUT, CRASHED, OOM = RowStatus
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    """Path of a tokenizer of single characters."""
+    vocabulary = {character: i for i, character in enumerate(CHARACTERS)}
+    inner = tokenizers.Tokenizer(tokenizers.models.WordLevel({**vocabulary, "<unk>": 100}, "<unk>"))
+    inner.pre_tokenizer = tokenizers.pre_tokenizers.Split("", "isolated")
+    inner.decoder = tokenizers.decoders.Fuse()
+    inner.add_special_tokens(["<end>"])
+    path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
+    inner.save(str(path))
+    return path
+
+
+def fn(name, **values):
+    """Entry for a function of the helper file, or for a full path."""
+    path = name if ":" in name else f"{FUNCTIONS}:{name}"
+    return RewardFnConfig(fn=path, **values)
+
+
+def encode(texts):
+    """Ids and lengths of texts."""
+    ids = [CHARACTERS.index(character) for text in texts for character in text]
+    return np.asarray(ids, np.int32), np.asarray([len(text) for text in texts], np.int64)
+
+
+def batch(completions, *, prompts=None, **values):
+    """A batch of these completions."""
+    ids, lengths = encode(completions)
+    values.setdefault("columns", {})
+    return Batch(
+        completion_ids=ids,
+        completion_lengths=lengths,
+        prompts=["p"] * len(lengths) if prompts is None else prompts,
+        row_ids=list(range(1000, 1000 + len(lengths))),
+        **values,
+    )
+
+
+@contextlib.asynccontextmanager
+async def running(tokenizer, *functions, **limits):
+    """A started pool; afterwards no descendant of this process is left."""
+    before = set(psutil.Process().children(recursive=True))
+    limits.setdefault("slots", 2)
+    pool = Pool(RewardsConfig(functions=functions), tokenizer, PoolConfig(**limits))
+    await pool.start()
+    try:
+        yield pool
+    finally:
+        await pool.close()
+        assert set(psutil.Process().children(recursive=True)) <= before
+
+
+async def test_faults_stay_in_their_row(tokenizer):
+    """Every fault has its own status and message; every other row has its reward."""
+    faults = {
+        "raise": (ERROR, "ZeroDivisionError: division by zero (line "),
+        "base": (ERROR, "OddError: odd (line "),
+        "exit": (ERROR, "SystemExit: 3"),
+        "memoryerror": (OOM, "MemoryError"),
+        "none": (INVALID, "returned None"),
+        "nan": (INVALID, "returned nan"),
+        "inf": (INVALID, "returned inf"),
+        "two": (INVALID, "returned 2 values for 1 row"),
+        "empty": (INVALID, "returned 0 values for 1 row"),
+        "abort": (CRASHED, "SIGABRT"),
+        "hardexit": (CRASHED, "exited with code 7"),
+        "kill": (CRASHED, "SIGKILL"),
+        "segv": (CRASHED, "SIGSEGV"),
+        "sleep": (TIMEOUT, "ran longer than 0.5 s"),
+        "regex": (TIMEOUT, "ran longer than 0.5 s"),
+        "print": (OK, ""),
+    }
+    rows = [text for name in faults for text in ("good", name, "fine")]
+    async with running(tokenizer, fn("faulty", timeout_s=0.5), fn("length", weight=0)) as pool:
+        scores = await pool.score(batch(rows), timeout_s=60)
+    messages = {error.row: error for error in scores.errors}
+    for row, text in enumerate(rows):
+        status, message = faults.get(text, (OK, ""))
+        assert scores.statuses[row] == status, text
+        if status == OK:
+            assert scores.rewards[row].tolist() == [1.0, len(text)]
+            assert row not in messages
+        else:
+            assert np.isnan(scores.rewards[row, 0]), text
+            assert message in messages[row].message, text
+            assert messages[row].reward_fn == "faulty"
+            assert messages[row].status == status
+    # The functions after one that failed still run.
+    assert scores.rewards[rows.index("raise"), 1] == len("raise")
+    assert [error.row for error in scores.errors] == sorted(messages)
+    assert scores.rewards.dtype == np.float32
+
+
+@pytest.mark.parametrize("hang", ["sleep", "regex"])
+async def test_a_hang_costs_its_limit(tokenizer, hang):
+    """A batch with a hung row ends soon after the limit, in Python and in C."""
+    async with running(tokenizer, fn("faulty", timeout_s=0.6)) as pool:
+        start = time.monotonic()
+        scores = await pool.score(batch(["a"] * 40 + [hang] + ["b"] * 40), timeout_s=30)
+        took = time.monotonic() - start
+    assert 0.5 < took < 1.6
+    assert [error.row for error in scores.errors] == [40]
+    assert np.nansum(scores.rewards) == 80
+
+
+async def test_weight_zero_failure_is_no_status(tokenizer):
+    """A function that is only reported leaves NaN when it fails, and the row stays good."""
+    functions = (fn("faulty", weight=0), fn("length"))
+    async with running(tokenizer, *functions) as pool:
+        scores = await pool.score(batch(["raise", "good"]), timeout_s=30)
+    assert scores.statuses.tolist() == [OK, OK]
+    np.testing.assert_array_equal(scores.rewards, [[np.nan, 5], [1, 4]])
+    assert scores.errors == []
+
+
+async def test_grandchildren_are_killed(tokenizer, tmp_path):
+    """Processes that a function started die with it, in its session or not."""
+    rows = batch(["a", "b", "c"], columns={"folder": ["", str(tmp_path), ""]})
+    async with running(tokenizer, fn("spawn", timeout_s=0.5)) as pool:
+        scores = await pool.score(rows, timeout_s=30)
+    assert scores.statuses.tolist() == [OK, TIMEOUT, OK]
+    started = [int(path.name) for path in tmp_path.iterdir()]
+    assert len(started) == 2
+    for pid in started:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            assert psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+async def test_start_timeout_kills(tokenizer):
+    """A probe row that hangs stops the start, and nothing is left."""
+    functions = (fn("length"), fn("faulty", probe=Probe(completion="sleep")))
+    config = PoolConfig(slots=1, start_timeout_s=1)
+    pool = Pool(RewardsConfig(functions=functions), tokenizer, config)
+    with pytest.raises(StartError, match=r"'faulty' cannot be loaded: its process .* within"):
+        await pool.start()
+    assert not pool._children
+
+
+async def test_memory_limit(tokenizer):
+    """A child above its memory is killed and its row says so."""
+    limits = {"slots": 1, "max_child_rss_bytes": 400 * 2**20}
+    async with running(tokenizer, fn("faulty", timeout_s=20), **limits) as pool:
+        scores = await pool.score(batch(["a", "memory", "b"]), timeout_s=30)
+    assert scores.statuses.tolist() == [OK, OOM, OK]
+    assert "max_child_rss_bytes" in scores.errors[0].message
+
+
+async def test_row_functions_columns_and_extras(tokenizer):
+    """A function of one row gets its columns, mode and step, and reports a column of its own."""
+    probe = Probe(completion="x", columns={"answer": "x"})
+    async with running(tokenizer, fn("per_row", per="row", probe=probe)) as pool:
+        assert pool.reward_fns[0].required_columns == ("answer",)
+        scores = await pool.score(
+            batch(
+                ["cd", "abcd"],
+                columns={"answer": ["abcd", "abcd"], "other": [1, 2]},
+                completion_prefixes=["ab", ""],
+                mode="eval",
+                step=7,
+            ),
+            timeout_s=30,
+        )
+    assert scores.rewards.tolist() == [[1.0], [1.0]]
+    assert scores.extra_columns["characters"].tolist() == [4.0, 4.0]
+    assert scores.decode_s > 0
+    assert scores.score_s[0] > 0
+
+
+async def test_prompts_as_ids(tokenizer):
+    """Prompts that come as ids are decoded."""
+    ids, lengths = encode(["p", "p", "q"])
+    probe = Probe(completion="x", columns={"answer": "x"})
+    values = {"columns": {"answer": ["a", "b", "c"]}, "mode": "eval", "step": 7}
+    rows = batch(["a", "b", "c"], prompt_ids=ids, prompt_lengths=lengths, **values)
+    object.__setattr__(rows, "prompts", None)
+    async with running(tokenizer, fn("per_row", per="row", probe=probe), slots=1) as pool:
+        scores = await pool.score(rows, timeout_s=30)
+    assert scores.rewards[:, 0].tolist() == [1.0, 1.0, 0.0]
+
+
+async def test_async_rows_run_together(tokenizer):
+    """200 rows that wait 50 ms each take far less than 200 waits."""
+    async with running(tokenizer, fn("judge"), fn("length"), slots=1) as pool:
+        start = time.monotonic()
+        scores = await pool.score(batch(["abc"] * 200), timeout_s=30)
+        took = time.monotonic() - start
+    assert scores.rewards.tolist() == [[0.5, 3.0]] * 200
+    assert took < 2
+
+
+async def test_async_faults_stay_in_their_row(tokenizer):
+    """Async rows time out without harm to the child; a blocked loop costs only its row."""
+    rows = ["a", "sleep", "raise", "stubborn", "exit", "b"] + ["c"] * 20
+    async with running(tokenizer, fn("judge", timeout_s=0.5)) as pool:
+        scores = await pool.score(batch(rows), timeout_s=30)
+        expected = [OK, TIMEOUT, ERROR, TIMEOUT, ERROR, OK] + [OK] * 20
+        assert scores.statuses.tolist() == expected
+        assert "judge said no" in scores.errors[1].message
+        scores = await pool.score(batch(["a", "block", "b"]), timeout_s=30)
+        assert scores.statuses.tolist() == [OK, TIMEOUT, OK]
+
+
+async def test_tunix_function_as_it_is(tokenizer):
+    """A reward function of Tunix runs without a change."""
+    function = RewardFnConfig(fn="tunix.cli.reward_fn.gsm8k:check_answer")
+    texts = ["<reasoning>r</reasoning><answer>4</answer>", "<answer>4</answer>", "none"]
+    async with running(tokenizer, function, slots=1) as pool:
+        assert pool.reward_fns[0].required_columns == ("answer",)
+        scores = await pool.score(batch(texts, columns={"answer": ["4"] * 3}), timeout_s=30)
+    assert scores.rewards[:, 0].tolist() == [3.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (fn("wants_answer"), r"'wants_answer' failed its probe row: ValueError: .*\(line \d+ of "),
+        (fn("faulty", probe=Probe(completion="none")), "'faulty' failed its probe row: returned"),
+        (fn("faulty", probe=Probe(completion="hardexit")), "its process exited with code 7"),
+        (fn("absent"), "'absent' cannot be loaded from .*has no function 'absent'"),
+        (fn("no_such_module:f"), "ModuleNotFoundError: No module named 'no_such_module'"),
+        (fn("length", per="row"), 'set `per = "list"`'),
+        (RewardFnConfig(fn="gsm9k"), "built-in functions are"),
+    ],
+)
+async def test_start_names_what_is_wrong(tokenizer, function, message):
+    """A function that cannot score its probe row stops the start with a clear message."""
+    pool = Pool(RewardsConfig(functions=(function,)), tokenizer, PoolConfig(slots=1))
+    with pytest.raises(StartError, match=message):
+        await pool.start()
+    assert not pool._children
+
+
+async def test_slow_tail_is_stolen(tokenizer):
+    """Rows behind slow ones go to the child that has nothing to do."""
+    probe = Probe(columns={"seconds": 0.0})
+    # Cheap rows first, so that chunks are large when the slow ones come.
+    seconds = [0.0] * 400 + [0.1] * 16
+    async with running(tokenizer, fn("slow_tail", probe=probe)) as pool:
+        await pool.score(batch(["a"] * 600, columns={"seconds": [0.0] * 600}), timeout_s=30)
+        start = time.monotonic()
+        rows = batch(["a"] * len(seconds), columns={"seconds": seconds})
+        scores = await pool.score(rows, timeout_s=30)
+        took = time.monotonic() - start
+    assert scores.statuses.tolist() == [OK] * len(seconds)
+    assert took < 1.4
+
+
+async def test_timeout_and_cancellation_drop_rows(tokenizer):
+    """A call that gives up frees the pool for the next one."""
+    probe = Probe(columns={"seconds": 0.0})
+    rows = batch(["a"] * 100, columns={"seconds": [0.1] * 100})
+    async with running(tokenizer, fn("slow_tail", probe=probe)) as pool:
+        with pytest.raises(TimeoutError, match=r"of 100 rows had no reward after 0\.2 s"):
+            await pool.score(rows, timeout_s=0.2)
+        task = asyncio.create_task(pool.score(rows, timeout_s=30))
+        await asyncio.sleep(0.1)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        quick = batch(["a"], columns={"seconds": [0.0]})
+        scores = await pool.score(quick, timeout_s=10)
+        assert scores.statuses.tolist() == [OK]
+
+
+async def test_calls_at_once_keep_their_rows(tokenizer):
+    """Concurrent calls of different sizes get their own rewards in their own order."""
+    rng = np.random.default_rng(0)
+    sizes = [0, 1, 7, 300, 1000]
+    texts = [["x" * int(n) for n in rng.integers(0, 30, size)] for size in sizes]
+    async with running(tokenizer, fn("length")) as pool:
+        results = await asyncio.gather(*(pool.score(batch(t), timeout_s=30) for t in texts))
+    for rows, scores in zip(texts, results, strict=True):
+        assert scores.rewards[:, 0].tolist() == [len(text) for text in rows]
+
+
+async def test_children_are_recycled(tokenizer):
+    """A child is replaced after its number of rows."""
+    async with running(tokenizer, fn("pid"), slots=1, rows_per_child=20) as pool:
+        first = await pool.score(batch(["a"] * 100), timeout_s=30)
+        for _ in range(100):
+            if not pool._starting and len(pool._children) == 2:
+                break
+            await asyncio.sleep(0.05)
+        second = await pool.score(batch(["a"] * 100), timeout_s=30)
+    pids = {int(p) for scores in (first, second) for p in scores.rewards[:, 0]}
+    assert len(pids) >= 2
+    assert os.getpid() not in pids
+
+
+async def test_close_ends_calls(tokenizer):
+    """Closing ends waiting calls and refuses new ones."""
+    async with running(tokenizer, fn("faulty", timeout_s=60)) as pool:
+        task = asyncio.create_task(pool.score(batch(["sleep"]), timeout_s=30))
+        await asyncio.sleep(0.2)
+        await pool.close()
+        with pytest.raises(WorkersUnavailable):
+            await task
+        with pytest.raises(WorkersUnavailable):
+            await pool.score(batch(["a"]), timeout_s=1)

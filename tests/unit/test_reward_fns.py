@@ -1,0 +1,146 @@
+# Copyright 2026 The Shardward Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of the built-in reward functions."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from reward_server import reward_fns
+from reward_server.reward_fns.arithmetic import arithmetic
+from reward_server.reward_fns.format import think_answer_format
+from reward_server.reward_fns.gsm8k import gsm8k
+from reward_server.reward_fns.integer_format import integer_format
+from reward_server.reward_fns.reasoning_gym import reasoning_gym
+
+DATA = Path(__file__).parents[1] / "data"
+CASES = [json.loads(line) for line in (DATA / "gsm8k.jsonl").read_text("utf-8").splitlines()]
+CLEAR = [case for case in CASES if case["expected"] in (0.0, 1.0)]
+
+
+@pytest.mark.parametrize("name", reward_fns.BUILT_IN)
+def test_examples_score_one(name):
+    """Every built-in function gives its own example the full reward."""
+    module, _, function = reward_fns.BUILT_IN[name].partition(":")
+    module = importlib.import_module(module)
+    example = module.EXAMPLE
+    columns = {key: [value] for key, value in example["columns"].items()}
+    call = getattr(module, function)
+    assert call([example["prompt"]], [example["completion"]], **columns) == [1.0]
+
+
+@pytest.mark.parametrize("case", CLEAR, ids=[case["id"] for case in CLEAR])
+def test_gsm8k_cases(case):
+    """Cases that two graders agree on; a reference that is no number gives no reward at all."""
+    expected = None if case["gold"].startswith("[") else case["expected"]
+    assert gsm8k([""], [case["completion"]], [case["gold"]]) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("completion", "gold", "expected"),
+    [
+        ("#### 1,234.50 dollars", "1234.5", 1.0),
+        ("#### 12,34", "1234", 0.0),
+        ("#### 5 or 6", "5", 0.0),
+        ("#### 5k", "5", 0.0),
+        ("#### -$5", "-5", 1.0),
+        ("#### 5\nDone in 3 steps.", "5", 1.0),
+        ("#### 1e999999999", "1", 0.0),
+        ("#### 5\N{REPLACEMENT CHARACTER}", "5", 0.0),
+        ("42", "42", 0.0),
+        ("#### 7", "3 + 4 = <<3+4=7>>7\n#### 7", 1.0),
+        ("#### 7", 7, 1.0),
+        ("#### 7", "seven", None),
+        ("#### 7", "", None),
+        ("#### 7", None, None),
+        ("#### 1", True, None),
+        ("#### 0.1", "0.10000000000000000001", 0.0),
+    ],
+)
+def test_gsm8k(completion, gold, expected):
+    """One well-formed number after the marker, compared exactly."""
+    assert gsm8k([""], [completion], [gold]) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("completion", "gold", "expected"),
+    [
+        (" 12\n", "12", 1.0),
+        ("-3", -3, 1.0),
+        ("12", "13", 0.0),
+        ("+12", "12", 0.0),
+        ("012", "12", 0.0),
+        ("12.", "12", 0.0),
+        ("1 2", "12", 0.0),
+        ("\uff11\uff12", "12", 0.0),
+        ("", "12", 0.0),
+        ("12", "twelve", None),
+        ("12", 12.5, None),
+        ("1", True, None),
+    ],
+)
+def test_arithmetic(completion, gold, expected):
+    """The completion is the integer and nothing else."""
+    assert arithmetic([""], [completion], [gold]) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("completion", "expected"),
+    [("5", 1.0), ("-123456", 1.0), ("1234567", 0.0), (" 5", 0.0), ("", 0.0), ("-", 0.0)],
+)
+def test_integer_format(completion, expected):
+    """Optional minus and 1 to 6 digits."""
+    assert integer_format([""], [completion]) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("completion", "expected"),
+    [
+        ("<think>a</think><answer>5</answer>", 1.0),
+        ("\n<think>\na\n</think>\n\n<answer>\n5\n</answer>\n\n", 1.0),
+        ("<think>a</think><answer>4</answer><answer>5</answer>", 0.0),
+        ("</think>x<answer>y<think>z</answer>", 0.0),
+        ("<answer>5</answer><think>a</think>", 0.0),
+        ("<think>a</think><answer> \n</answer>", 0.0),
+        ("<think> </think><answer>5</answer>", 0.0),
+        ("<think>a</think><answer>5</answer> more", 0.0),
+        ("<think>a</think> so <answer>5</answer>", 0.0),
+        ("a</think><answer>5</answer>", 0.0),
+        ("<think>a</think><answer>5", 0.0),
+        ("<think>a</answer><answer>5</think>", 0.0),
+        ("<think>a</think><answer><answer>5</answer></answer>", 0.0),
+        ("", 0.0),
+    ],
+)
+def test_format(completion, expected):
+    """One think block, white space, one answer block, nothing else."""
+    assert think_answer_format([""], [completion]) == [expected]
+
+
+def test_format_is_linear():
+    """A million characters of open tags take no time."""
+    start = time.perf_counter()
+    assert think_answer_format([""], ["<think>a</think>" * 60_000 + "<think>"]) == [0.0]
+    assert time.perf_counter() - start < 0.5
+
+
+@pytest.mark.parametrize(
+    ("completion", "expected"),
+    [(" 4 ", 1.0), ("<answer>3</answer> no <answer> 4 </answer>", 1.0), ("5", 0.0)],
+)
+def test_reasoning_gym(completion, expected):
+    """The last answer block or the whole completion goes to the dataset's own verifier."""
+    entry = {"answer": "4", "metadata": {}}
+    for item in (entry, json.dumps(entry)):
+        assert reasoning_gym([""], [completion], ["basic_arithmetic"], [item]) == [expected]
+
+
+def test_reasoning_gym_unknown_task():
+    """An unknown task is an error, not a wrong answer."""
+    with pytest.raises(ValueError, match="no_such_task"):
+        reasoning_gym([""], ["4"], ["no_such_task"], [{"answer": "4"}])
