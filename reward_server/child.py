@@ -185,8 +185,9 @@ class Child:
                     self._tokenizer, skip_special_tokens=function.config.skip_special_tokens
                 )
         except BaseException as error:  # noqa: BLE001 - the library's panics are BaseException
+            message = f"cannot be decoded: {_describe(error)}"
             for row in range(rows.count):
-                self._fail(rows, row, 0, RowStatus.ERROR, f"cannot be decoded: {_describe(error)}")
+                self._report(rows, row, 0, RowStatus.ERROR, message)
                 self._shared.statuses_flat[row] = RowStatus.ERROR
             return
         first = time.monotonic_ns()
@@ -272,9 +273,12 @@ class Child:
         self._shared.score_ns[index] += time.monotonic_ns() - started
 
     def _fail(self, rows: _Rows, row: int, index: int, status: RowStatus, message: str) -> None:
-        if not self._functions[index].config.weight or row in rows.failed:
-            return
-        rows.failed[row] = status
+        # A function that is only reported may fail.
+        if self._functions[index].config.weight and row not in rows.failed:
+            rows.failed[row] = status
+            self._report(rows, row, index, status, message)
+
+    def _report(self, rows: _Rows, row: int, index: int, status: RowStatus, message: str) -> None:
         # Sent at once: a later row may take the process down.
         self._send(
             {

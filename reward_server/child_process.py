@@ -8,6 +8,7 @@ Which rows a child gets is decided in `reward_server.pool`.
 from __future__ import annotations
 
 import asyncio
+import collections
 import contextlib
 import dataclasses
 import os
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from reward_server.config import RewardsConfig
 
 _READ_BYTES = 2**16
+# A usual chunk fits, so that sending it needs one wake-up.
+_SEND_BYTES = 2**20
 _ENVIRONMENT = {
     # One process per slot: more threads in each only fight over the cores.
     "TOKENIZERS_PARALLELISM": "false",
@@ -77,12 +80,13 @@ class ChildProcess:
         self._on_exit = on_exit
         self._loop = asyncio.get_running_loop()
         self._incoming = bytearray()
-        self._outgoing = bytearray()
+        self._outgoing: collections.deque[memoryview] = collections.deque()
         self.exited = asyncio.Event()
         self.rows = 0
         functions = len(spec.rewards.functions)
         self._socket, theirs = socket.socketpair()
         self._socket.setblocking(False)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BYTES)
         memory = os.memfd_create("rewards", os.MFD_CLOEXEC)
         try:
             os.ftruncate(memory, frames.Shared.size(rows=spec.max_rows, functions=functions))
@@ -135,9 +139,8 @@ class ChildProcess:
 
     def send(self, header: dict[str, Any], binary: bytes = b"") -> None:
         """Sends a frame; what the socket does not take now follows when it can."""
-        empty = not self._outgoing
-        self._outgoing += frames.encode(header, binary)
-        if empty:
+        self._outgoing.append(memoryview(frames.encode(header, binary)))
+        if len(self._outgoing) == 1:
             self._write()
 
     def kill(self) -> None:
@@ -191,18 +194,19 @@ class ChildProcess:
         if self._socket.fileno() < 0:
             return
         try:
-            sent = self._socket.send(self._outgoing)
+            while self._outgoing:
+                left = self._outgoing[0]
+                sent = self._socket.send(left)
+                if sent < len(left):
+                    self._outgoing[0] = left[sent:]
+                else:
+                    self._outgoing.popleft()
         except BlockingIOError:
-            sent = 0
+            self._loop.add_writer(self._socket, self._write)
+            return
         except OSError:  # the child is dead; `on_exit` comes
             self._outgoing.clear()
-            self._loop.remove_writer(self._socket)
-            return
-        del self._outgoing[:sent]
-        if self._outgoing:
-            self._loop.add_writer(self._socket, self._write)
-        else:
-            self._loop.remove_writer(self._socket)
+        self._loop.remove_writer(self._socket)
 
     def _close_socket(self) -> None:
         if self._socket.fileno() >= 0:

@@ -160,14 +160,14 @@ class PoolConfig:
     """Limits of a pool of child processes.
 
     Attributes:
-        slots: rows scored at the same time; one more child is kept warm.
+        slots: rows scored at the same time, by default one for each core; one more child is warm.
         rows_per_child: rows after which a child is replaced.
         max_child_rss_bytes: resident memory above which a child is killed.
         start_timeout_s: seconds for a child to import the functions and score the probe rows.
         max_async_rows: rows of `async` functions that a child runs at the same time.
     """
 
-    slots: int = dataclasses.field(default_factory=lambda: max(1, os.cpu_count() or 1))
+    slots: int = dataclasses.field(default_factory=lambda: len(os.sched_getaffinity(0)))
     rows_per_child: int = 100_000
     max_child_rss_bytes: int = 4 * 2**30
     start_timeout_s: float = 120.0

@@ -314,7 +314,8 @@ class Pool:
         return min(rows, math.ceil(queued / (2 * self.slots)))
 
     def _steal(self) -> None:
-        if any(call.queued for call in self._queue):
+        # Async functions of stolen rows would run twice, and a judge costs money.
+        if any(call.queued for call in self._queue) or self._async_limit_s is not None:
             return
         now = time.monotonic_ns()
         for child, chunk in list(self._busy.items()):

@@ -43,6 +43,7 @@ class RewardFn:
         required_columns: columns without a default.
         columns: columns to hand over, or None for all.
         given: which of `mode`, `step` and `log_extra` to hand over.
+        takes_prompt: whether to hand over the prompt.
         probe: row to score when the child starts.
         has_probe: whether somebody wrote that row, or it was made up.
         file: source file of the function.
@@ -54,6 +55,7 @@ class RewardFn:
     required_columns: tuple[str, ...]
     columns: tuple[str, ...] | None
     given: tuple[str, ...]
+    takes_prompt: bool
     probe: Probe
     has_probe: bool
     file: str
@@ -74,11 +76,14 @@ class RewardFn:
         else:
             values = {name: columns[name] for name in self.columns if name in columns}
         if self.config.per == "row":
-            arguments = {**values, "prompt": prompt, "completion": completion}
+            arguments = {**values, "completion": completion}
+            if self.takes_prompt:
+                arguments["prompt"] = prompt
         else:
             arguments = {name: [value] for name, value in values.items()}
-            arguments["prompts"] = [prompt]
             arguments["completions"] = [completion]
+            if self.takes_prompt:
+                arguments["prompts"] = [prompt]
         for name in self.given:
             arguments[name] = given[name]
         return arguments
@@ -161,6 +166,7 @@ def load(entry: RewardFnConfig) -> RewardFn:
         required_columns=required,
         columns=None if takes_all else tuple(p.name for p in columns),
         given=given,
+        takes_prompt=takes_all or bool({"prompt", "prompts"} & names),
         probe=probe or Probe(columns=dict.fromkeys(required, "")),
         has_probe=probe is not None,
         file=getattr(getattr(unwrapped, "__code__", None), "co_filename", ""),

@@ -118,6 +118,11 @@ async def judge(prompts, completions, **_):
     return [0.5]
 
 
+def no_prompts(completions, answer):
+    """Takes no prompts and no other columns."""
+    return [float(a == c) for a, c in zip(answer, completions, strict=True)]
+
+
 def wants_answer(prompts, completions, answer):
     """Cannot score an empty answer."""
     return [float(int(answer[0]))]

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import os
 import string
+import sys
 import time
 from pathlib import Path
 
@@ -46,7 +47,8 @@ def fn(name, **values):
 
 def encode(texts):
     """Ids and lengths of texts."""
-    ids = [CHARACTERS.index(character) for text in texts for character in text]
+    table = {character: i for i, character in enumerate(CHARACTERS)}
+    ids = [table[character] for text in texts for character in text]
     return np.asarray(ids, np.int32), np.asarray([len(text) for text in texts], np.int64)
 
 
@@ -193,6 +195,22 @@ async def test_row_functions_columns_and_extras(tokenizer):
     assert scores.score_s[0] > 0
 
 
+async def test_function_without_prompts(tokenizer):
+    """A function gets only what it names."""
+    async with running(tokenizer, fn("no_prompts"), slots=1) as pool:
+        rows = batch(["a", "b"], columns={"answer": ["a", "a"], "other": [1, 2]})
+        scores = await pool.score(rows, timeout_s=30)
+    assert scores.rewards.tolist() == [[1.0], [0.0]]
+
+
+async def test_large_rows(tokenizer):
+    """Rows larger than any socket buffer arrive whole."""
+    texts = ["x" * 1_000_000, "", "y" * 2_000_000]
+    async with running(tokenizer, fn("length"), slots=1) as pool:
+        scores = await pool.score(batch(texts), timeout_s=60)
+    assert scores.rewards[:, 0].tolist() == [1_000_000, 0, 2_000_000]
+
+
 async def test_prompts_as_ids(tokenizer):
     """Prompts that come as ids are decoded."""
     ids, lengths = encode(["p", "p", "q"])
@@ -298,6 +316,44 @@ async def test_calls_at_once_keep_their_rows(tokenizer):
         results = await asyncio.gather(*(pool.score(batch(t), timeout_s=30) for t in texts))
     for rows, scores in zip(texts, results, strict=True):
         assert scores.rewards[:, 0].tolist() == [len(text) for text in rows]
+
+
+async def test_killed_parent_leaves_no_child(tokenizer, tmp_path):
+    """Children die with a server that is killed, even in a function that hangs in C."""
+    script = tmp_path / "server.py"
+    script.write_text(
+        "import asyncio, sys\n"
+        "import numpy as np\n"
+        "from reward_server.batch import Batch\n"
+        "from reward_server.config import PoolConfig, RewardFnConfig, RewardsConfig\n"
+        "from reward_server.pool import Pool\n"
+        "async def main():\n"
+        "    rewards = RewardsConfig(functions=(RewardFnConfig(fn=sys.argv[1], timeout_s=60),))\n"
+        "    pool = Pool(rewards, sys.argv[2], PoolConfig(slots=1))\n"
+        "    await pool.start()\n"
+        "    print('ready', flush=True)\n"
+        "    ids = np.asarray([int(i) for i in sys.argv[3].split()], np.int32)\n"
+        "    batch = Batch(completion_ids=ids, completion_lengths=np.asarray([len(ids)]),\n"
+        "                  prompts=[''], columns={}, row_ids=[0])\n"
+        "    await pool.score(batch, timeout_s=60)\n"
+        "asyncio.run(main())\n",
+        encoding="utf-8",
+    )
+    ids = " ".join(str(i) for i in encode(["regex"])[0])
+    root = FUNCTIONS.parents[2]
+    server = await asyncio.create_subprocess_exec(
+        *(sys.executable, str(script), f"{FUNCTIONS}:faulty", str(tokenizer), ids),
+        stdout=asyncio.subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(root)},
+    )
+    assert await server.stdout.readline() == b"ready\n"
+    await asyncio.sleep(0.3)
+    children = psutil.Process(server.pid).children()
+    assert children
+    server.kill()
+    await server.wait()
+    _, alive = psutil.wait_procs(children, timeout=5)
+    assert not [child for child in alive if child.status() != psutil.STATUS_ZOMBIE]
 
 
 async def test_children_are_recycled(tokenizer):
