@@ -1,0 +1,34 @@
+# Copyright 2026 The Shardward Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Limits of gRPC connections, the same for servers and for those who call them."""
+
+from __future__ import annotations
+
+MAX_MESSAGE_BYTES = 64 * 2**20
+KEEPALIVE_TIME_MS = 30_000
+KEEPALIVE_TIMEOUT_MS = 10_000
+# Below KEEPALIVE_TIME_MS, or a server would close connections for pinging too often.
+MIN_PING_INTERVAL_MS = 10_000
+
+_SIZES = (
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+)
+
+CLIENT_OPTIONS = (
+    *_SIZES,
+    ("grpc.keepalive_time_ms", KEEPALIVE_TIME_MS),
+    ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+    ("grpc.initial_reconnect_backoff_ms", 200),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+    ("grpc.enable_http_proxy", 0),
+)
+
+SERVER_OPTIONS = (
+    *_SIZES,
+    # Two servers would share a port by accident.
+    ("grpc.so_reuseport", 0),
+    ("grpc.http2.min_ping_interval_without_data_ms", MIN_PING_INTERVAL_MS),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", MIN_PING_INTERVAL_MS),
+    ("grpc.keepalive_permit_without_calls", 1),
+)

@@ -1,0 +1,275 @@
+# Copyright 2026 The Shardward Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Messages to plain batches and scores to messages. Pure: no gRPC, no processes.
+
+Legend: b rows of a call, F reward functions.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reward_server import decode
+from reward_server.batch import Batch, RowError, RowStatus, Scores
+from shardward.v1 import types_pb2
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from reward_server.batch import RewardFnInfo
+    from reward_server.decode import Tokenizer
+
+MAX_REQUEST_ID_CHARACTERS = 200
+_MODES = {types_pb2.MODE_EVAL: "eval"}
+_CODES = {
+    RowStatus.ERROR: 13,
+    RowStatus.INVALID: 3,
+    RowStatus.TIMEOUT: 4,
+    RowStatus.CRASHED: 13,
+    RowStatus.OOM: 8,
+}
+
+
+class RequestError(ValueError):
+    """A request can't be scored as it stands.
+
+    Attributes:
+        field: the field of the request.
+    """
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(message)
+        self.field = field
+
+
+def check_request_id(request_id: str) -> None:
+    """Checks the id of a call.
+
+    Raises:
+        RequestError: it is empty or too long.
+    """
+    if not 0 < len(request_id) <= MAX_REQUEST_ID_CHARACTERS:
+        raise RequestError(
+            "request_id",
+            f"`request_id` must have 1 to {MAX_REQUEST_ID_CHARACTERS} characters,"
+            f" got {len(request_id)}.",
+        )
+
+
+def _ids(
+    name: str, data: bytes, lengths: Sequence[int]
+) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    sizes = np.asarray(lengths, np.int64)
+    if sizes.size and sizes.min() < 0:
+        row = int(np.flatnonzero(sizes < 0)[0])
+        raise RequestError(
+            f"{name}_lengths", f"`{name}_lengths` must be >= 0, got {sizes[row]} in row {row}."
+        )
+    if len(data) != 4 * int(sizes.sum()):
+        raise RequestError(
+            f"{name}_ids",
+            f"`{name}_ids` must have 4 * sum({name}_lengths) = {4 * int(sizes.sum())} bytes,"
+            f" got {len(data)}.",
+        )
+    return np.frombuffer(data, "<i4").astype(np.int32, copy=False), sizes
+
+
+def _checked(
+    name: str, ids: NDArray[np.int32], lengths: NDArray[np.int64], tokenizer: Tokenizer
+) -> None:
+    try:
+        decode.check_ids(ids, lengths, vocab_size=tokenizer.vocab_size, name=f"{name}_ids")
+    except ValueError as error:
+        raise RequestError(f"{name}_ids", str(error)) from error
+
+
+def _per_row(field: str, count: int, rows: int) -> None:
+    if count != rows:
+        raise RequestError(field, f"`{field}` must have one value per row ({rows}), got {count}.")
+
+
+def _column(column: types_pb2.Column, rows: int) -> list[Any]:
+    kind = column.WhichOneof("values")
+    if kind is None:
+        raise RequestError("columns", f"column {column.name!r} must have values.")
+    values = list(getattr(column, kind).values)
+    _per_row(f"columns[{column.name!r}]", len(values), rows)
+    if kind != "json_values":
+        return values
+    try:
+        return [json.loads(text) for text in values]
+    except ValueError as error:
+        raise RequestError(
+            "columns", f"column {column.name!r} must hold JSON documents: {error}."
+        ) from error
+
+
+def to_batch(
+    message: types_pb2.RolloutBatch,
+    *,
+    tokenizer: Tokenizer,
+    reward_fns: Sequence[RewardFnInfo],
+    step: int,
+    mode: int,
+) -> Batch:
+    """Checks rows and cuts them at their end tokens.
+
+    Args:
+        message: the rows as sent.
+        tokenizer: knows the vocabulary and the default end and pad ids.
+        reward_fns: their required columns must be there.
+        step: training step.
+        mode: a `shardward.v1.Mode`.
+
+    Raises:
+        RequestError: names the field, the rule and the value.
+    """
+    rows = len(message.completion_lengths)
+    ids, lengths = _ids("completion", message.completion_ids, message.completion_lengths)
+    ends = list(message.end_token_ids)
+    if not ends and tokenizer.end_token_id is not None:
+        ends = [tokenizer.end_token_id]
+    pad = message.pad_token_id if message.HasField("pad_token_id") else tokenizer.pad_token_id
+    ids, lengths = decode.cut(ids, lengths, ends, pad)
+    _checked("completion", ids, lengths, tokenizer)
+    row_ids = list(message.row_ids)
+    _per_row("row_ids", len(row_ids), rows)
+    if len(set(row_ids)) != rows:
+        twice = next(row for row in row_ids if row_ids.count(row) > 1)
+        raise RequestError("row_ids", f"`row_ids` must be unique, got {twice} twice.")
+    prompts: list[str] | None = list(message.prompts)
+    prompt_ids = prompt_lengths = None
+    if not prompts and rows and message.prompt_lengths:
+        prompts = None
+        prompt_ids, prompt_lengths = _ids("prompt", message.prompt_ids, message.prompt_lengths)
+        _per_row("prompt_lengths", len(prompt_lengths), rows)
+        prompt_ids, prompt_lengths = decode.cut(prompt_ids, prompt_lengths, [], pad)
+        _checked("prompt", prompt_ids, prompt_lengths, tokenizer)
+    else:
+        _per_row("prompts", len(prompts or []), rows)
+    if message.completion_prefixes:
+        _per_row("completion_prefixes", len(message.completion_prefixes), rows)
+    if message.group_ids:
+        _per_row("group_ids", len(message.group_ids), rows)
+    columns = {column.name: _column(column, rows) for column in message.columns}
+    for fn in reward_fns:
+        for name in fn.required_columns:
+            if rows and name not in columns:
+                raise RequestError(
+                    "columns",
+                    f"`columns` must hold {name!r}, which reward function {fn.name!r} needs;"
+                    f" got {sorted(columns)}.",
+                )
+    return Batch(
+        completion_ids=ids,
+        completion_lengths=lengths,
+        prompts=prompts,
+        prompt_ids=prompt_ids,
+        prompt_lengths=prompt_lengths,
+        completion_prefixes=list(message.completion_prefixes) or None,
+        columns=columns,
+        row_ids=row_ids,
+        step=step,
+        mode=_MODES.get(mode, "train"),
+    )
+
+
+def totals(scores: Scores, reward_fns: Sequence[RewardFnInfo]) -> NDArray[np.float32]:
+    """Weighted sums over the functions whose weight is not 0: float32 [b], NaN if not OK."""
+    weights = np.array([fn.weight for fn in reward_fns], np.float64)
+    counted = weights != 0
+    total = scores.rewards[:, counted].astype(np.float64) @ weights[counted]
+    total[scores.statuses != RowStatus.OK] = np.nan
+    return total.astype(np.float32)
+
+
+def from_scores(
+    scores: Scores, reward_fns: Sequence[RewardFnInfo], *, total_s: float
+) -> types_pb2.RewardBatch:
+    """Packs rewards for the wire."""
+    return types_pb2.RewardBatch(
+        reward_fns=[fn.name for fn in reward_fns],
+        rewards=scores.rewards.astype("<f4").tobytes(),
+        totals=totals(scores, reward_fns).astype("<f4").tobytes(),
+        statuses=scores.statuses.tolist(),
+        errors=[
+            types_pb2.ScoringError(
+                row_index=error.row,
+                reward_fn=error.reward_fn,
+                code=_CODES[error.status],
+                message=error.message,
+            )
+            for error in scores.errors
+        ],
+        extra_columns=[
+            types_pb2.ExtraColumn(name=name, values=values.astype("<f4").tobytes())
+            for name, values in scores.extra_columns.items()
+        ],
+        timings=types_pb2.Timings(
+            queue_s=scores.queue_s,
+            decode_s=scores.decode_s,
+            score_s=scores.score_s.tolist(),
+            total_s=total_s,
+        ),
+    )
+
+
+def from_batch(batch: Batch, start: int, stop: int) -> types_pb2.RolloutBatch:
+    """Packs rows [start, stop) of a batch for a worker."""
+    offsets = np.concatenate([[0], np.cumsum(batch.completion_lengths)])
+    message = types_pb2.RolloutBatch(
+        completion_ids=batch.completion_ids[offsets[start] : offsets[stop]].astype("<i4").tobytes(),
+        completion_lengths=batch.completion_lengths[start:stop].tolist(),
+        completion_prefixes=(batch.completion_prefixes or [])[start:stop],
+        columns=[
+            types_pb2.Column(
+                name=name,
+                json_values={"values": [json.dumps(value) for value in values[start:stop]]},
+            )
+            for name, values in batch.columns.items()
+        ],
+        row_ids=batch.row_ids[start:stop],
+    )
+    if batch.prompts is not None:
+        message.prompts.extend(batch.prompts[start:stop])
+    elif batch.prompt_ids is not None and batch.prompt_lengths is not None:
+        offsets = np.concatenate([[0], np.cumsum(batch.prompt_lengths)])
+        ids = batch.prompt_ids[offsets[start] : offsets[stop]]
+        message.prompt_ids = ids.astype("<i4").tobytes()
+        message.prompt_lengths.extend(batch.prompt_lengths[start:stop].tolist())
+    return message
+
+
+def to_scores(message: types_pb2.RewardBatch, rows: int) -> Scores:
+    """Reads a worker's answer.
+
+    Raises:
+        ValueError: it does not have one value for each row and function.
+    """
+    functions = len(message.reward_fns)
+    if len(message.rewards) != 4 * rows * functions or len(message.statuses) != rows:
+        raise ValueError(f"the worker must answer {rows} rows, got {len(message.statuses)}.")
+    return Scores(
+        rewards=np.frombuffer(message.rewards, "<f4").reshape(rows, functions).astype(np.float32),
+        statuses=np.asarray(message.statuses, np.uint8),
+        errors=[
+            RowError(
+                row=error.row_index,
+                reward_fn=error.reward_fn,
+                status=RowStatus(message.statuses[error.row_index]),
+                message=error.message,
+            )
+            for error in message.errors
+        ],
+        extra_columns={
+            column.name: np.frombuffer(column.values, "<f4").astype(np.float32)
+            for column in message.extra_columns
+        },
+        queue_s=message.timings.queue_s,
+        decode_s=message.timings.decode_s,
+        score_s=np.asarray(message.timings.score_s, np.float64),
+    )

@@ -1,0 +1,350 @@
+# Copyright 2026 The Shardward Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Shares the rows of a call among remote reward workers.
+
+Each worker has a channel of its own and at most slots + 1 pieces under way, so slow rows on one
+do not hold up the others. A piece whose worker is lost goes to another; its rows are numbered
+by the request id of the piece, so a worker that did score them answers from memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import itertools
+import logging
+import math
+import socket
+import time
+from collections.abc import Sequence
+
+import grpc
+import numpy as np
+
+from reward_server import messages
+from reward_server.batch import (
+    Batch,
+    RewardFnInfo,
+    RowError,
+    Scores,
+    StartError,
+    WorkersUnavailable,
+)
+from reward_server.channel import CLIENT_OPTIONS
+from shardward.v1 import scoring_pb2, scoring_pb2_grpc, types_pb2
+
+MAX_PIECE_ROWS = 256
+RESOLVE_S = 5.0
+RETRY_S = 0.5
+INFO_TIMEOUT_S = 5.0
+START_TIMEOUT_S = 120.0
+NOTICE_S = 10.0
+# Codes after which a piece goes to another worker.
+_LOST = (
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.CANCELLED,
+    grpc.StatusCode.INTERNAL,
+    grpc.StatusCode.UNKNOWN,
+)
+_MODES = {"train": types_pb2.MODE_TRAIN, "eval": types_pb2.MODE_EVAL}
+logger = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(eq=False)
+class _Worker:
+    address: str
+    channel: grpc.aio.Channel
+    stub: scoring_pb2_grpc.ScoringServiceStub
+    info: types_pb2.ServiceInfo | None = None
+    busy: int = 0
+    rows: int = 0
+
+    @property
+    def free(self) -> int:
+        """Pieces it can take now."""
+        return self.info.slots + 1 - self.busy if self.info is not None else 0
+
+
+@dataclasses.dataclass(eq=False)
+class _Call:
+    """One call's rows that have not been given out, and its finished pieces."""
+
+    batch: Batch
+    request_id: str
+    next_row: int = 0
+    again: list[tuple[int, int]] = dataclasses.field(default_factory=list)
+    pieces: dict[int, Scores] = dataclasses.field(default_factory=dict)
+    running: set[asyncio.Task[None]] = dataclasses.field(default_factory=set)
+    changed: asyncio.Event = dataclasses.field(default_factory=asyncio.Event)
+    failed: Exception | None = None
+
+    @property
+    def queued(self) -> int:
+        return self.batch.rows - self.next_row + sum(b - a for a, b in self.again)
+
+    @property
+    def scored(self) -> int:
+        return sum(len(scores.statuses) for scores in self.pieces.values())
+
+    def take(self, rows: int) -> tuple[int, int]:
+        if self.again:
+            return self.again.pop(0)
+        start, self.next_row = self.next_row, min(self.next_row + rows, self.batch.rows)
+        return start, self.next_row
+
+
+class WorkerRouter:
+    """Scores batches on remote workers; a `reward_server.batch.Scorer`."""
+
+    def __init__(self, workers: str, *, fingerprint: str) -> None:
+        """Takes addresses and the tokenizer that workers must have.
+
+        Args:
+            workers: "HOST:PORT,unix:PATH,..." or "dns:///NAME:PORT", looked up again and again.
+            fingerprint: of the tokenizer.
+        """
+        self._spec = workers
+        self._fingerprint = fingerprint
+        self._workers: dict[str, _Worker] = {}
+        self._reward_fns: tuple[RewardFnInfo, ...] = ()
+        self._refusals: dict[str, str] = {}
+        self._ids = itertools.count()
+        self._prefix = f"{socket.gethostname()}/{time.time_ns()}"
+        self._task: asyncio.Task[None] | None = None
+        self._available = asyncio.Event()
+
+    @property
+    def reward_fns(self) -> tuple[RewardFnInfo, ...]:
+        """Functions of the workers."""
+        return self._reward_fns
+
+    @property
+    def slots(self) -> int:
+        """Slots of the workers that can be reached."""
+        return sum(w.info.slots for w in self._workers.values() if w.info is not None)
+
+    @property
+    def workers(self) -> int:
+        """Workers that can be reached."""
+        return sum(w.info is not None for w in self._workers.values())
+
+    async def start(self) -> None:
+        """Waits for the first worker, then keeps looking for others.
+
+        Raises:
+            StartError: no worker could be used in time; the message says why, by address.
+        """
+        self._task = asyncio.create_task(self._watch())
+        try:
+            await asyncio.wait_for(self._available.wait(), START_TIMEOUT_S)
+        except TimeoutError:
+            raise StartError(
+                f"no worker of {self._spec} can be used within {START_TIMEOUT_S:g} s:"
+                f" {self._refusals or 'no address found'}. Start reward-server worker there."
+            ) from None
+
+    async def close(self) -> None:
+        """Closes all channels."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+        for worker in self._workers.values():
+            await worker.channel.close()
+
+    async def score(self, batch: Batch, *, timeout_s: float) -> Scores:
+        """Scores every row of a batch; see `Scorer.score`."""
+        call = _Call(batch, f"{self._prefix}/{next(self._ids)}")
+        deadline = time.monotonic() + timeout_s
+        notice = time.monotonic() + NOTICE_S
+        try:
+            while call.scored < batch.rows and call.failed is None:
+                self._give_out(call, deadline)
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise self._out_of_time(call, timeout_s)
+                call.changed.clear()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(call.changed.wait(), min(RETRY_S, left))
+                if time.monotonic() > notice:
+                    notice += NOTICE_S
+                    logger.warning(
+                        "call waits rows=%d scored=%d queued=%d workers=%d unusable=%s",
+                        batch.rows,
+                        call.scored,
+                        call.queued,
+                        self.workers,
+                        self._refusals,
+                    )
+        finally:
+            for task in call.running:
+                task.cancel()
+        if call.failed is not None:
+            raise call.failed
+        return _gather(call, len(self._reward_fns))
+
+    def _out_of_time(self, call: _Call, timeout_s: float) -> Exception:
+        text = f"{call.batch.rows - call.scored} of {call.batch.rows} rows have no reward"
+        if not self.workers:
+            return WorkersUnavailable(f"{text}: no worker of {self._spec} can be reached.")
+        return TimeoutError(f"{text} after {timeout_s:.1f} s.")
+
+    def _give_out(self, call: _Call, deadline: float) -> None:
+        while call.queued:
+            worker = max(self._workers.values(), key=lambda w: w.free, default=None)
+            if worker is None or worker.free <= 0:
+                return
+            rows = math.ceil(call.queued / (4 * max(self.slots, 1)))
+            start, stop = call.take(max(1, min(MAX_PIECE_ROWS, rows)))
+            worker.busy += 1
+            task = asyncio.create_task(self._send(call, worker, start, stop, deadline))
+            call.running.add(task)
+            task.add_done_callback(call.running.discard)
+
+    async def _send(
+        self, call: _Call, worker: _Worker, start: int, stop: int, deadline: float
+    ) -> None:
+        request = scoring_pb2.ScoreRequest(
+            request_id=f"{call.request_id}/{start}-{stop}",
+            rollouts=messages.from_batch(call.batch, start, stop),
+            step=call.batch.step,
+            mode=_MODES[call.batch.mode],
+            tokenizer_fingerprint=self._fingerprint,
+        )
+        try:
+            response = await worker.stub.Score(
+                request, timeout=max(deadline - time.monotonic(), 0.01)
+            )
+            if list(response.row_ids) != call.batch.row_ids[start:stop]:
+                raise ValueError(f"worker {worker.address} answered other rows than were sent.")  # noqa: TRY301
+            call.pieces[start] = messages.to_scores(response.rewards, stop - start)
+            worker.rows += stop - start
+        except grpc.aio.AioRpcError as error:
+            if error.code() in _LOST:
+                self._lose(worker, f"{error.code().name}: {error.details()}")
+                call.again.append((start, stop))
+            elif error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
+                call.again.append((start, stop))
+            else:
+                call.failed = StartError(f"worker {worker.address}: {error.details()}")
+        except ValueError as error:
+            call.failed = error
+        finally:
+            worker.busy -= 1
+            call.changed.set()
+
+    def _lose(self, worker: _Worker, reason: str) -> None:
+        if worker.info is not None:
+            logger.warning("worker left address=%s reason=%s", worker.address, reason)
+        worker.info = None
+        self._refusals[worker.address] = reason
+
+    async def _watch(self) -> None:
+        resolved = 0.0
+        while True:
+            if time.monotonic() - resolved > RESOLVE_S or not self._workers:
+                await self._resolve()
+                resolved = time.monotonic()
+            unknown = [worker for worker in self._workers.values() if worker.info is None]
+            await asyncio.gather(*(self._meet(worker) for worker in unknown))
+            await asyncio.sleep(RETRY_S)
+
+    async def _resolve(self) -> None:
+        addresses = await _addresses(self._spec)
+        for address in addresses:
+            if address not in self._workers:
+                channel = grpc.aio.insecure_channel(address, CLIENT_OPTIONS)
+                stub = scoring_pb2_grpc.ScoringServiceStub(channel)
+                self._workers[address] = _Worker(address, channel, stub)
+        for address in [a for a, w in self._workers.items() if a not in addresses and not w.busy]:
+            await self._workers.pop(address).channel.close()
+            logger.info("worker left address=%s reason=no longer listed", address)
+
+    async def _meet(self, worker: _Worker) -> None:
+        try:
+            response = await worker.stub.GetInfo(
+                scoring_pb2.ScoringServiceGetInfoRequest(), timeout=INFO_TIMEOUT_S
+            )
+        except grpc.aio.AioRpcError as error:
+            self._refusals[worker.address] = f"{error.code().name}: {error.details()}"
+            return
+        problem = self._problem(response.info)
+        if problem:
+            if self._refusals.get(worker.address) != problem:
+                logger.error("worker refused address=%s: %s", worker.address, problem)
+            self._refusals[worker.address] = problem
+            return
+        self._refusals.pop(worker.address, None)
+        worker.info = response.info
+        logger.info("worker joined address=%s slots=%d", worker.address, worker.info.slots)
+        self._available.set()
+
+    def _problem(self, info: types_pb2.ServiceInfo) -> str:
+        if info.tokenizer_fingerprint != self._fingerprint:
+            return (
+                f"its tokenizer is {info.tokenizer_fingerprint[:12]}, this server's is"
+                f" {self._fingerprint[:12]}"
+            )
+        fns = tuple(
+            RewardFnInfo(
+                name=fn.name,
+                weight=fn.weight,
+                timeout_s=fn.timeout_s,
+                required_columns=tuple(fn.required_columns),
+            )
+            for fn in info.reward_fns
+        )
+        if not self._reward_fns:
+            self._reward_fns = fns
+        if fns != self._reward_fns:
+            return f"its reward functions are {fns}, those of the others {self._reward_fns}"
+        return ""
+
+
+async def _addresses(spec: str) -> list[str]:
+    if not spec.startswith("dns:///"):
+        return [address.strip() for address in spec.split(",") if address.strip()]
+    host, _, port = spec.removeprefix("dns:///").rpartition(":")
+    loop = asyncio.get_running_loop()
+    try:
+        found = await loop.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)
+    except OSError as error:
+        logger.warning("lookup failed name=%s: %s", host, error)
+        return []
+    return sorted(
+        {f"[{a[4][0]}]:{port}" if ":" in str(a[4][0]) else f"{a[4][0]}:{port}" for a in found}
+    )
+
+
+def _gather(call: _Call, functions: int) -> Scores:
+    """Joins the pieces in row order."""
+    pieces: Sequence[tuple[int, Scores]] = sorted(call.pieces.items())
+    rows = call.batch.rows
+    names = {name for _, scores in pieces for name in scores.extra_columns}
+    extra = {name: np.full(rows, np.nan, np.float32) for name in sorted(names)}
+    errors = []
+    for start, scores in pieces:
+        for name, values in scores.extra_columns.items():
+            extra[name][start : start + len(values)] = values
+        errors += [
+            RowError(
+                row=start + error.row,
+                reward_fn=error.reward_fn,
+                status=error.status,
+                message=error.message,
+            )
+            for error in scores.errors
+        ]
+    all_scores = [scores for _, scores in pieces]
+    return Scores(
+        rewards=np.concatenate(
+            [np.empty((0, functions), np.float32), *(s.rewards for s in all_scores)]
+        ),
+        statuses=np.concatenate([np.empty(0, np.uint8), *(s.statuses for s in all_scores)]),
+        errors=errors,
+        extra_columns=extra,
+        queue_s=max((s.queue_s for s in all_scores), default=0.0),
+        decode_s=sum(s.decode_s for s in all_scores),
+        score_s=np.sum([np.zeros(functions), *(s.score_s for s in all_scores)], axis=0),
+    )

@@ -1,0 +1,65 @@
+# Copyright 2026 The Shardward Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Exceptions to gRPC statuses: the only place that makes a non-OK status."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, NoReturn
+
+import grpc
+from google.protobuf import any_pb2, duration_pb2
+from google.rpc import code_pb2, error_details_pb2, status_pb2
+from grpc_status import rpc_status
+
+from reward_server.batch import WorkersUnavailable
+from reward_server.messages import RequestError
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+DOMAIN = "shardward"
+RETRY_AFTER_S = 1
+logger = logging.getLogger(__name__)
+
+
+class TokenizerMismatch(Exception):  # noqa: N818 - named for the state
+    """The caller has another tokenizer; the message has both fingerprints."""
+
+
+def _status(
+    code: int, reason: str, message: str, *details: Message, metadata: dict[str, str] | None = None
+) -> status_pb2.Status:
+    info = error_details_pb2.ErrorInfo(reason=reason, domain=DOMAIN, metadata=metadata or {})
+    packed = []
+    for detail in (info, *details):
+        packed.append(any_pb2.Any())
+        packed[-1].Pack(detail)
+    return status_pb2.Status(code=code, message=message, details=packed)
+
+
+def from_exception(error: BaseException) -> status_pb2.Status:
+    """Chooses the status of a failed call; what is not known is logged and INTERNAL."""
+    text = str(error)
+    if isinstance(error, RequestError):
+        violation = error_details_pb2.BadRequest.FieldViolation(field=error.field, description=text)
+        bad = error_details_pb2.BadRequest(field_violations=[violation])
+        return _status(
+            code_pb2.INVALID_ARGUMENT, "BAD_REQUEST", text, bad, metadata={"field": error.field}
+        )
+    if isinstance(error, TokenizerMismatch):
+        return _status(code_pb2.FAILED_PRECONDITION, "TOKENIZER_MISMATCH", text)
+    if isinstance(error, WorkersUnavailable):
+        delay = duration_pb2.Duration(seconds=RETRY_AFTER_S)
+        retry = error_details_pb2.RetryInfo(retry_delay=delay)
+        return _status(code_pb2.UNAVAILABLE, "WORKERS_UNAVAILABLE", text, retry)
+    if isinstance(error, TimeoutError):
+        return _status(code_pb2.DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED", text or "out of time")
+    logger.exception("call failed", exc_info=error)
+    return _status(code_pb2.INTERNAL, "INTERNAL", "internal error; see the log of the server")
+
+
+async def abort(context: grpc.aio.ServicerContext[object, object], error: BaseException) -> NoReturn:
+    """Ends a call with the status of an exception."""
+    await context.abort_with_status(rpc_status.to_status(from_exception(error)))
+    raise AssertionError("unreachable") from error
