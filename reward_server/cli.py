@@ -14,6 +14,13 @@ from collections.abc import Sequence
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from shardward.v1 import (
+    reward_pb2,
+    reward_pb2_grpc,
+    scoring_pb2,
+    scoring_pb2_grpc,
+    types_pb2,
+)
 
 from reward_server import lifecycle, log
 from reward_server.batch import Scorer, StartError
@@ -24,13 +31,6 @@ from reward_server.handler import version
 from reward_server.pool import Pool
 from reward_server.router import WorkerRouter
 from reward_server.server import RewardService, ScoringService
-from shardward.v1 import (
-    reward_pb2,
-    reward_pb2_grpc,
-    scoring_pb2,
-    scoring_pb2_grpc,
-    types_pb2,
-)
 
 EXIT_OK, EXIT_USAGE, EXIT_CONFIG, EXIT_UNREACHABLE = 0, 2, 3, 4
 

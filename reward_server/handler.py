@@ -9,12 +9,13 @@ import collections
 import importlib.metadata
 import time
 
+from shardward.v1 import types_pb2
+
 from reward_server import messages
 from reward_server.batch import Scorer
 from reward_server.channel import MAX_MESSAGE_BYTES
 from reward_server.decode import Tokenizer
 from reward_server.status import TokenizerMismatch
-from shardward.v1 import types_pb2
 
 MEMO_BYTES = 64 * 2**20
 
@@ -137,5 +138,3 @@ def version() -> str:
         return importlib.metadata.version("shardward")
     except importlib.metadata.PackageNotFoundError:
         return "0+unknown"
-
-

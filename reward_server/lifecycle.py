@@ -51,7 +51,7 @@ def _socket_lock(listen: str) -> Iterator[None]:
         return
     path = Path(listen.removeprefix("unix:").removeprefix("//"))
     if len(os.fsencode(path)) > _SOCKET_PATH_BYTES:
-        raise StartError(f"`--listen` must be a path of at most {_SOCKET_PATH_BYTES} bytes: {path}")
+        raise StartError(f"`--listen` must have at most {_SOCKET_PATH_BYTES} bytes, got {path}.")
     try:
         descriptor = os.open(f"{path}.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     except OSError as error:
@@ -61,7 +61,8 @@ def _socket_lock(listen: str) -> Iterator[None]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise StartError(
-                f"`--listen` must be free: another server holds {path}. Stop it or take another path."
+                f"`--listen` must be free: another server holds {path}."
+                " Stop it or take another path."
             ) from None
         yield
     finally:
@@ -166,4 +167,3 @@ def _signals() -> asyncio.Event:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
     return stop
-

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from shardward.v1 import types_pb2
 
 from reward_server import decode
 from reward_server.batch import Batch, RowError, RowStatus, Scores
-from shardward.v1 import types_pb2
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from reward_server.decode import Tokenizer
 
 MAX_REQUEST_ID_CHARACTERS = 200
-_MODES = {types_pb2.MODE_EVAL: "eval"}
 _CODES = {
     RowStatus.ERROR: 13,
     RowStatus.INVALID: 3,
@@ -174,7 +173,7 @@ def to_batch(
         columns=columns,
         row_ids=row_ids,
         step=step,
-        mode=_MODES.get(mode, "train"),
+        mode="eval" if mode == types_pb2.MODE_EVAL else "train",
     )
 
 
@@ -184,7 +183,8 @@ def totals(scores: Scores, reward_fns: Sequence[RewardFnInfo]) -> NDArray[np.flo
     counted = weights != 0
     total = scores.rewards[:, counted].astype(np.float64) @ weights[counted]
     total[scores.statuses != RowStatus.OK] = np.nan
-    return total.astype(np.float32)
+    out: NDArray[np.float32] = total.astype(np.float32)
+    return out
 
 
 def from_scores(

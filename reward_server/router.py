@@ -21,6 +21,7 @@ from collections.abc import Sequence
 
 import grpc
 import numpy as np
+from shardward.v1 import scoring_pb2, scoring_pb2_grpc, types_pb2
 
 from reward_server import messages
 from reward_server.batch import (
@@ -32,7 +33,6 @@ from reward_server.batch import (
     WorkersUnavailable,
 )
 from reward_server.channel import CLIENT_OPTIONS
-from shardward.v1 import scoring_pb2, scoring_pb2_grpc, types_pb2
 
 MAX_PIECE_ROWS = 256
 RESOLVE_S = 5.0

@@ -7,10 +7,10 @@ from __future__ import annotations
 from typing import Any
 
 import grpc
+from shardward.v1 import reward_pb2, reward_pb2_grpc, scoring_pb2, scoring_pb2_grpc
 
 from reward_server import status
 from reward_server.handler import Handler
-from shardward.v1 import reward_pb2, reward_pb2_grpc, scoring_pb2, scoring_pb2_grpc
 
 # What is left of the caller's deadline for the way back.
 REPLY_MARGIN_S = 0.2

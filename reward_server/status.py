@@ -55,11 +55,13 @@ def from_exception(error: BaseException) -> status_pb2.Status:
         return _status(code_pb2.UNAVAILABLE, "WORKERS_UNAVAILABLE", text, retry)
     if isinstance(error, TimeoutError):
         return _status(code_pb2.DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED", text or "out of time")
-    logger.exception("call failed", exc_info=error)
+    logger.error("call failed", exc_info=error)
     return _status(code_pb2.INTERNAL, "INTERNAL", "internal error; see the log of the server")
 
 
-async def abort(context: grpc.aio.ServicerContext[object, object], error: BaseException) -> NoReturn:
+async def abort(
+    context: grpc.aio.ServicerContext[object, object], error: BaseException
+) -> NoReturn:
     """Ends a call with the status of an exception."""
     await context.abort_with_status(rpc_status.to_status(from_exception(error)))
     raise AssertionError("unreachable") from error

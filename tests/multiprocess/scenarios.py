@@ -28,8 +28,10 @@ ANSWERS = [str(a + b) for a in range(4) for b in range(4)]
 
 
 def char_tokenizer() -> Tokenizer:
-    """A character tokenizer with pad 0 and end 1."""
-    vocabulary = {token: i for i, token in enumerate(["<pad>", "<end>", *"0123456789+-= abc"])}
+    """A character tokenizer of 32 tokens, as the model has, with pad 0 and end 1."""
+    vocabulary = {
+        token: i for i, token in enumerate(["<pad>", "<end>", *"0123456789+-= abcdefghijklmnop"])
+    }
     made = Tokenizer(models.WordLevel(vocabulary, unk_token="a"))
     made.pre_tokenizer = pre_tokenizers.Split("", "isolated")
     made.decoder = decoders.Fuse()
