@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import string
 import sys
 import time
@@ -305,6 +306,26 @@ async def test_timeout_and_cancellation_drop_rows(tokenizer):
         quick = batch(["a"], columns={"seconds": [0.0]})
         scores = await pool.score(quick, timeout_s=10)
         assert scores.statuses.tolist() == [OK]
+
+
+async def test_waiting_call_is_logged(tokenizer, monkeypatch, caplog):
+    """A call that waits says which rows it waits for."""
+    monkeypatch.setattr("reward_server.pool._REPORT_S", 0.2)
+    caplog.set_level("INFO", logger="reward_server")
+    async with running(tokenizer, fn("faulty", timeout_s=0.6), slots=1) as pool:
+        await pool.score(batch(["a", "sleep", "b"]), timeout_s=30)
+    assert "rows=3 missing=" in caplog.text
+    assert "running_row_ids=[1001]" in caplog.text
+    assert "child lost" in caplog.text
+
+
+async def test_lost_idle_child_is_replaced(tokenizer):
+    """A child that dies while it has nothing to do costs no row."""
+    async with running(tokenizer, fn("length"), slots=1) as pool:
+        for child in list(pool._children):
+            os.kill(child.pid, signal.SIGKILL)
+        scores = await pool.score(batch(["abc"] * 5), timeout_s=30)
+    assert scores.rewards[:, 0].tolist() == [3.0] * 5
 
 
 async def test_calls_at_once_keep_their_rows(tokenizer):
