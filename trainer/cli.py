@@ -115,7 +115,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.basicConfig(
         level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr
     )
-    code = _run(config)
+    try:
+        _run(config)
+        code = OK
+    except KeyboardInterrupt:
+        code = _say("interrupted", INTERRUPTED)
+    except Exception as error:  # noqa: BLE001 - the boundary of the command
+        code = exit_code(error)
+        if code == FAILED:
+            traceback.print_exc()
+        _say(error, code)
     sys.stdout.flush()
     sys.stderr.flush()
     if code != OK and "jax" in sys.modules:
@@ -124,29 +133,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def _run(config: RunConfig) -> int:
+def _run(config: RunConfig) -> None:
+    check_trainer_package()
+    check_endpoint(config.reward_endpoint)
     try:
-        check_trainer_package()
-        from trainer.errors import RewardError  # noqa: PLC0415 - checked just above
-    except (ConfigError, ImportError) as error:
-        return _say(error, CONFIG)
-    try:
-        check_endpoint(config.reward_endpoint)
         from trainer import run  # noqa: PLC0415 - imports JAX
-
-        run.run(config)
-    except ConfigError as error:
-        return _say(error, CONFIG)
     except ModuleNotFoundError as error:
-        return _say(f"{error}. Install shardward[trainer].", CONFIG)
-    except RewardError as error:
-        return _say(error, exit_code(error))
-    except KeyboardInterrupt:
-        return _say("interrupted", INTERRUPTED)
-    except Exception as error:  # noqa: BLE001 - the boundary of the command
-        traceback.print_exc()
-        return _say(error, FAILED)
-    return OK
+        raise ConfigError(f"{error}. Install shardward[trainer].") from error
+    run.run(config)
 
 
 def check_endpoint(endpoint: str) -> None:
@@ -165,13 +159,13 @@ def check_endpoint(endpoint: str) -> None:
 
 
 def exit_code(error: Exception) -> int:
-    """Finds the exit code for an error of the reward path, also when another process had it."""
-    from trainer.errors import InvalidRequest, Unavailable  # noqa: PLC0415
+    """Finds the exit code for an error, also when another process had it first."""
+    from trainer.errors import InvalidRequest, Unavailable  # noqa: PLC0415 - after the check
 
     for found in (error, error.__cause__):
         if isinstance(found, Unavailable):
             return UNREACHABLE
-        if isinstance(found, InvalidRequest):
+        if isinstance(found, ConfigError | InvalidRequest):
             return CONFIG
     if "Unavailable: " in str(error):
         return UNREACHABLE

@@ -11,28 +11,10 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from trainer.run_config import AXES, ConfigError
+from trainer.run_config import AXES, ConfigError, in_cluster
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from trainer.run_config import RunConfig
-
-
-def in_cluster(environment: Mapping[str, str]) -> bool:
-    """Says whether a scheduler started this process as one of several.
-
-    Example:
-        >>> in_cluster({"SLURM_JOB_ID": "7", "SLURM_NTASKS": "2", "SLURM_PROCID": "0"})
-        True
-    """
-    if "SLURM_PROCID" in environment and int(environment.get("SLURM_NTASKS", "1")) > 1:
-        return True
-    if "KUBERNETES_SERVICE_HOST" in environment and "JOB_COMPLETION_INDEX" in environment:
-        return True
-    return "JAX_COORDINATOR_ADDRESS" in environment or "," in environment.get(
-        "TPU_WORKER_HOSTNAMES", ""
-    )
 
 
 def connect(config: RunConfig) -> None:

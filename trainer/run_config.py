@@ -1,6 +1,6 @@
 # Copyright 2026 The Shardward Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Settings of a `grpo-train` run. No JAX."""
+"""Settings of a `grpo-train` run, from its flags and its environment. No JAX."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 AXES = ("fsdp", "tp")
@@ -102,3 +103,19 @@ def parse_mesh(text: str) -> dict[str, int]:
             raise ValueError(f"--mesh must be like fsdp=2,tp=2, got {text!r}.")
         sizes[axis] = int(size)
     return sizes
+
+
+def in_cluster(environment: Mapping[str, str]) -> bool:
+    """Says whether a scheduler started this process as one of several.
+
+    Example:
+        >>> in_cluster({"SLURM_JOB_ID": "7", "SLURM_NTASKS": "2", "SLURM_PROCID": "0"})
+        True
+    """
+    if "SLURM_PROCID" in environment and int(environment.get("SLURM_NTASKS", "1")) > 1:
+        return True
+    if "KUBERNETES_SERVICE_HOST" in environment and "JOB_COMPLETION_INDEX" in environment:
+        return True
+    return "JAX_COORDINATOR_ADDRESS" in environment or "," in environment.get(
+        "TPU_WORKER_HOSTNAMES", ""
+    )

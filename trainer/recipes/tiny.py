@@ -53,7 +53,7 @@ class Tiny:
         steps=160,
         prompts_per_step=16,
         num_generations=16,
-        learning_rate=2e-3,
+        learning_rate=5e-4,
         max_prompt_length=4,
         max_tokens_to_generate=4,
         temperature=1.0,

@@ -26,7 +26,7 @@ from trainer.recipes.recipe import Settings
 
 WARM_START_STEPS = 60
 WARM_START_ROWS = 32
-WARM_START_LEARNING_RATE = 2e-4
+WARM_START_LEARNING_RATE = 1.7e-4
 ANSWER_LENGTH = 2  # a digit and the end token
 SAMPLES_PER_PROBLEM = 40
 # Samples of the measurement differ from those of training and evaluation.

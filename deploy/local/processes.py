@@ -1,0 +1,202 @@
+# Copyright 2026 The Shardward Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Child processes of a launcher: prefixed logs, the first failure, an end that leaves none."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from types import FrameType, TracebackType
+
+_POLL_S = 0.1
+NOTICE_S = 10.0
+
+
+class Failed(Exception):  # noqa: N818 - named for what happened to a process
+    """A process failed or a wait ran out.
+
+    Attributes:
+        code: exit code for the launcher.
+    """
+
+    def __init__(self, message: str, *, code: int = 1) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Stopped(BaseException):
+    """A signal asked the launcher to end.
+
+    Attributes:
+        code: exit code for the launcher, 128 + signal.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.code = 128 + number
+
+
+@dataclasses.dataclass(slots=True, kw_only=True)
+class Child:
+    """A process that was started.
+
+    Attributes:
+        name: prefix of its log lines.
+        process: the process; it leads a process group of its own.
+        grace_s: seconds between SIGTERM and SIGKILL when it is stopped.
+        log: thread that copies its output, or None when it writes to the terminal itself.
+    """
+
+    name: str
+    process: subprocess.Popen[bytes]
+    grace_s: float
+    log: threading.Thread | None = None
+
+    def signal(self, number: signal.Signals) -> None:
+        """Sends a signal to the process and to all that it started."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, number)
+
+
+class Processes:
+    """Children of a launcher; when the context ends, none of them is left.
+
+    Signals to the launcher raise `Stopped` in it; the children have process groups of their own,
+    so Ctrl-C reaches only the launcher. A second signal kills.
+    """
+
+    def __init__(self) -> None:
+        self._children: list[Child] = []
+        self._stopping = False
+        self._hurry = False
+        self._handlers: dict[int, object] = {}
+
+    def __enter__(self) -> Self:
+        """Takes over the signals."""
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            self._handlers[number] = signal.signal(number, self._on_signal)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Stops the children, last started first, and gives the signals back."""
+        self._stopping = True
+        for child in reversed(self._children):
+            self._stop(child)
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]
+
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        if self._stopping:
+            self._hurry = True
+            return
+        self._stopping = True
+        raise Stopped(number)
+
+    def start(
+        self,
+        name: str,
+        module: str,
+        *arguments: str,
+        environment: dict[str, str] | None = None,
+        grace_s: float = 15.0,
+        terminal: bool = False,
+    ) -> Child:
+        """Starts a module of this Python.
+
+        Args:
+            name: prefix of its log lines.
+            module: what to run with -m.
+            *arguments: its command line.
+            environment: variables to add to this process's.
+            grace_s: seconds between SIGTERM and SIGKILL when it is stopped.
+            terminal: let it write to the terminal, without a prefix.
+        """
+        pipe = None if terminal else subprocess.PIPE
+        process = subprocess.Popen(
+            [sys.executable, "-m", module, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=pipe,
+            stderr=None if terminal else subprocess.STDOUT,
+            env={**os.environ, **(environment or {})},
+            start_new_session=True,
+        )
+        child = Child(name=name, process=process, grace_s=grace_s)
+        self._children.append(child)
+        if process.stdout is not None:
+            child.log = threading.Thread(target=_copy, args=(child,), daemon=True)
+            child.log.start()
+        return child
+
+    def wait(
+        self, done: Callable[[], Sequence[str]], *, timeout_s: float, what: str, notice: bool = True
+    ) -> None:
+        """Waits until nothing is outstanding.
+
+        Args:
+            done: names what is outstanding; empty ends the wait.
+            timeout_s: longest wait.
+            what: what is waited for, for messages.
+            notice: whether to say every 10 s what is outstanding.
+
+        Raises:
+            Failed: a child failed, or the time ran out.
+        """
+        start = told = time.monotonic()
+        while outstanding := done():
+            self.check()
+            now = time.monotonic()
+            if now - start > timeout_s:
+                raise Failed(f"{what} took more than {timeout_s:.0f} s: {', '.join(outstanding)}.")
+            if notice and now - told >= NOTICE_S:
+                told = now
+                print(f"waiting for {what}: {', '.join(outstanding)} ({now - start:.0f} s)")
+            time.sleep(_POLL_S)
+
+    def check(self) -> None:
+        """Looks for a child that failed.
+
+        Raises:
+            Failed: with the exit code of the first child that has one.
+        """
+        for child in self._children:
+            code = child.process.poll()
+            if code:
+                raise Failed(
+                    f"{child.name} ended with exit code {code}.",
+                    code=code if code > 0 else 128 - code,
+                )
+
+    def _stop(self, child: Child) -> None:
+        running = child.process.poll() is None
+        if running:
+            child.signal(signal.SIGTERM)
+            deadline = time.monotonic() + child.grace_s
+            while child.process.poll() is None and time.monotonic() < deadline and not self._hurry:
+                time.sleep(_POLL_S / 4)
+        # What it started may outlive it; the group holds all of that.
+        child.signal(signal.SIGKILL)
+        child.process.wait()
+        if child.log is not None:
+            child.log.join(1.0)
+
+
+def _copy(child: Child) -> None:
+    assert child.process.stdout is not None
+    for line in child.process.stdout:
+        text = line.decode(errors="replace").rstrip()
+        print(f"[{child.name}] {text}", flush=True)
