@@ -21,6 +21,8 @@ from reward_server.batch import RowError, RowStatus, Scores
 from reward_server.frames import Word
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from reward_server.batch import Batch
     from reward_server.child_process import ChildProcess
 
@@ -51,6 +53,9 @@ class Call:
         self._rewards = np.full((batch.rows, functions), np.nan, np.float32)
         self._statuses = np.zeros(batch.rows, np.uint8)
         self._errors: dict[int, RowError] = {}
+        # Rows whose async functions are through, and those of them that failed there.
+        self._judged = np.zeros(batch.rows, np.bool_)
+        self._judged_errors: dict[int, RowError] = {}
         self._extras: dict[str, np.ndarray[Any, np.dtype[np.float32]]] = {}
         self._decode_s = 0.0
         self._score_s = np.zeros(functions, np.float64)
@@ -90,6 +95,7 @@ class Call:
         prefixes = batch.completion_prefixes
         header = {
             "rows": end - start,
+            "judged": np.flatnonzero(self._judged[start:end]).tolist(),
             "prompts": None if batch.prompts is None else batch.prompts[start:end],
             "prefixes": prefixes[start:end] if prefixes else None,
             "columns": {name: values[start:end] for name, values in self._columns.items()},
@@ -104,7 +110,7 @@ class Call:
         shared = chunk.child.shared
         finished = shared.statuses[:count] > 0
         rows = slice(chunk.start, chunk.end)
-        self._rewards[rows][finished] = shared.rewards[:count][finished]
+        self._merge(chunk, finished)
         self._statuses[rows][finished] = shared.statuses[:count][finished]
         self._decode_s += shared.header[Word.DECODE] / 1e9
         self._score_s += np.asarray(shared.score_ns.tolist()) / 1e9
@@ -114,6 +120,10 @@ class Call:
             row = error.row + chunk.start
             if error.row < count and finished[error.row]:
                 self._errors[row] = dataclasses.replace(error, row=row)
+        for row, error in self._judged_errors.items():
+            if chunk.start <= row < chunk.end and finished[row - chunk.start]:
+                self._errors[row] = error
+                self._statuses[row] = error.status
         for name, values in chunk.extras.items():
             column = self._extras.get(name)
             if column is None:
@@ -129,9 +139,33 @@ class Call:
         self._errors[error.row] = error
         self.missing -= 1
 
-    def keep_rewards(self, chunk: Chunk, row: int) -> None:
-        """Keeps what other functions gave for a row that is not finished."""
-        self._rewards[row] = chunk.child.shared.rewards[row - chunk.start]
+    def keep(self, chunk: Chunk, blamed: int) -> None:
+        """Keeps what there is of rows that a dead child did not finish.
+
+        Async functions are not run again if all of the chunk were through: a judge costs money.
+
+        Args:
+            chunk: what the child worked on.
+            blamed: row of the chunk at fault, or -1.
+        """
+        rows = chunk.unfinished()
+        unfinished = np.zeros(chunk.end - chunk.start, np.bool_)
+        unfinished[[row for row in rows if row == blamed]] = True
+        if chunk.child.shared.header[Word.JUDGED]:
+            unfinished[rows] = True
+        self._merge(chunk, unfinished)
+        if chunk.child.shared.header[Word.JUDGED]:
+            self._judged[chunk.start : chunk.end][unfinished] = True
+            for error in chunk.errors:
+                if error.row in rows:
+                    row = error.row + chunk.start
+                    self._judged_errors.setdefault(row, dataclasses.replace(error, row=row))
+
+    def _merge(self, chunk: Chunk, rows: NDArray[np.bool_]) -> None:
+        # NaN never replaces a value: async functions may have run in an earlier child.
+        new = chunk.child.shared.rewards[: chunk.end - chunk.start]
+        take = rows[:, None] & ~np.isnan(new)
+        np.copyto(self._rewards[chunk.start : chunk.end], new, where=take, casting="same_kind")
 
     def scores(self) -> Scores:
         """Puts the results together, once no row is missing."""

@@ -52,6 +52,8 @@ class _Rows:
             rest = rest[total:]
             lengths = rest[: self.count].astype(np.int64)
             self.prompt_ids = decode.split(rest[self.count :], lengths)
+        # Rows whose async functions were through when another child died.
+        self.judged: set[int] = set(header["judged"])
         self.extras: dict[str, list[tuple[int, float]]] = {}
         self.failed: dict[int, RowStatus] = {}
         self.texts: dict[bool, tuple[list[str], list[str]]] = {}
@@ -198,6 +200,7 @@ class Child:
             header[Word.BEAT] = first
             self._event_loop().run_until_complete(self._score_async(rows))
             header[Word.BEAT] = 0
+            header[Word.JUDGED] = 1
         if self._sync:
             self._score_sync(rows)
 
@@ -234,7 +237,13 @@ class Child:
         limit = asyncio.Semaphore(self._max_async_rows)
         beat = asyncio.create_task(self._beat())
         try:
-            await asyncio.gather(*(self._row_async(rows, row, limit) for row in range(rows.count)))
+            await asyncio.gather(
+                *(
+                    self._row_async(rows, row, limit)
+                    for row in range(rows.count)
+                    if row not in rows.judged
+                )
+            )
         finally:
             beat.cancel()
 

@@ -34,6 +34,7 @@ class Word(enum.IntEnum):
     BEAT = 5  # last sign of life of the event loop; 0 while it does not run
     ROW_STARTED = 6  # when the row started
     FIRST_STARTED = 7  # when the first row of the chunk started
+    JUDGED = 8  # 1 once all async functions of the chunk are through
 
 
 def encode(header: dict[str, Any], binary: bytes = b"") -> bytes:

@@ -358,11 +358,12 @@ class Pool:
             f"its process {chunk.child.exit_text}",
         )
         innocent = chunk.killed is not None and chunk.suspect >= 0 and chunk.suspect != at
-        if at in rows and not innocent:
+        blamed = at if at in rows and not innocent else -1
+        call.keep(chunk, blamed)
+        if blamed >= 0:
             rows.remove(at)
             row = at + chunk.start
             name = self._rewards[header[Word.FUNCTION]].name
-            call.keep_rewards(chunk, row)
             call.fail(RowError(row=row, reward_fn=name, status=status, message=message))
             ranges = _ranges([r + chunk.start for r in rows])
         elif at < 0:

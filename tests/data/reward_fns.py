@@ -99,6 +99,15 @@ def per_row(prompt, completion, answer, mode, step, log_extra, tail="-"):
     return float(completion == answer and mode == "eval" and step == 7 and prompt == "p")
 
 
+async def counted_judge(prompts, completions, folder, row, **_):
+    """Leaves a file for every call; fails for one completion."""
+    if folder[0]:
+        (Path(folder[0]) / f"{row[0]}-{time.monotonic_ns()}").touch()
+    if completions[0] == "no":
+        raise RuntimeError("judge said no")
+    return [0.25]
+
+
 async def judge(prompts, completions, **_):
     """Waits 50 ms like a remote judge; hangs, blocks or fails when told."""
     (completion,) = completions

@@ -234,6 +234,21 @@ async def test_async_rows_run_together(tokenizer):
     assert took < 2
 
 
+async def test_judges_are_not_asked_twice(tokenizer, tmp_path):
+    """Rows sent again after a crash keep what their async functions gave."""
+    texts = ["a", "abort", "no", "b", "kill", "c"]
+    columns = {"folder": [str(tmp_path)] * len(texts), "row": list(range(len(texts)))}
+    functions = (fn("faulty"), fn("counted_judge"))
+    async with running(tokenizer, *functions, slots=1) as pool:
+        scores = await pool.score(batch(texts, columns=columns), timeout_s=30)
+    assert scores.statuses.tolist() == [OK, CRASHED, ERROR, OK, CRASHED, OK]
+    np.testing.assert_array_equal(scores.rewards[:, 1], [0.25, 0.25, np.nan, 0.25, 0.25, 0.25])
+    np.testing.assert_array_equal(scores.rewards[:, 0], [1, np.nan, 1, 1, np.nan, 1])
+    assert [error.reward_fn for error in scores.errors] == ["faulty", "counted_judge", "faulty"]
+    asked = sorted(path.name.partition("-")[0] for path in tmp_path.iterdir())
+    assert asked == ["0", "1", "2", "3", "4", "5"]
+
+
 async def test_async_faults_stay_in_their_row(tokenizer):
     """Async rows time out without harm to the child; a blocked loop costs only its row."""
     rows = ["a", "sleep", "raise", "stubborn", "exit", "b"] + ["c"] * 20
