@@ -6,18 +6,32 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import dataclasses
+import hashlib
 import importlib.metadata
+import logging
 import time
 
+import numpy as np
 from shardward.v1 import types_pb2
 
 from reward_server import messages
 from reward_server.batch import Scorer
 from reward_server.channel import MAX_MESSAGE_BYTES
 from reward_server.decode import Tokenizer
+from reward_server.messages import RequestError
 from reward_server.status import TokenizerMismatch
 
 MEMO_BYTES = 64 * 2**20
+# The scorer ends by itself at the deadline and knows more about it.
+_GRACE_S = 0.1
+logger = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Running:
+    digest: bytes
+    task: asyncio.Task[types_pb2.RewardBatch]
 
 
 class Handler:
@@ -38,9 +52,11 @@ class Handler:
         self._scorer = scorer
         self._tokenizer = tokenizer
         self._memo_bytes = memo_bytes
-        self._memo: collections.OrderedDict[str, types_pb2.RewardBatch] = collections.OrderedDict()
+        self._memo: collections.OrderedDict[str, tuple[bytes, types_pb2.RewardBatch]] = (
+            collections.OrderedDict()
+        )
         self._used_bytes = 0
-        self._running: dict[str, asyncio.Task[types_pb2.RewardBatch]] = {}
+        self._running: dict[str, _Running] = {}
         self.rows_scored = 0
         self.calls_joined = 0
 
@@ -63,25 +79,32 @@ class Handler:
             WorkersUnavailable: no worker can be reached.
         """
         messages.check_request_id(request_id)
-        if request_id in self._memo:
+        if fingerprint and fingerprint != self._tokenizer.fingerprint:
+            raise TokenizerMismatch(expected=self._tokenizer.fingerprint, got=fingerprint)
+        digest = _digest(rollouts)
+        known, result = self._memo.get(request_id, (digest, None))
+        running = self._running.get(request_id)
+        if running is not None:
+            known = running.digest
+        if known != digest:
+            raise RequestError("request_id", f"`request_id` must be new, {request_id!r} was used.")
+        if result is not None or running is not None:
             self.calls_joined += 1
-            return self._memo[request_id]
-        task = self._running.get(request_id)
-        if task is None:
-            if fingerprint and fingerprint != self._tokenizer.fingerprint:
-                raise TokenizerMismatch(
-                    f"`tokenizer_fingerprint` must be {self._tokenizer.fingerprint[:12]}, got"
-                    f" {fingerprint[:12]}. Start this server with the trainer's tokenizer."
-                )
+        if result is not None:
+            return result
+        if running is None:
             task = asyncio.create_task(
                 self._score(request_id, rollouts, step=step, mode=mode, timeout_s=timeout_s)
             )
-            self._running[request_id] = task
-            task.add_done_callback(lambda _: self._running.pop(request_id, None))
-        else:
-            self.calls_joined += 1
+            running = self._running[request_id] = _Running(digest, task)
+            task.add_done_callback(lambda task: self._ended(request_id, task))
         # A caller that went away may come back with the same id: the rows are scored anyway.
-        return await asyncio.wait_for(asyncio.shield(task), timeout_s)
+        return await asyncio.wait_for(asyncio.shield(running.task), timeout_s + _GRACE_S)
+
+    def _ended(self, request_id: str, task: asyncio.Task[types_pb2.RewardBatch]) -> None:
+        running = self._running.pop(request_id)
+        if not task.cancelled() and task.exception() is None:
+            self._remember(request_id, running.digest, task.result())
 
     async def _score(
         self,
@@ -99,15 +122,21 @@ class Handler:
         )
         scores = await self._scorer.score(batch, timeout_s=timeout_s)
         self.rows_scored += batch.rows
-        result = messages.from_scores(scores, reward_fns, total_s=time.monotonic() - start)
-        self._remember(request_id, result)
-        return result
+        total_s = time.monotonic() - start
+        logger.debug(
+            "scored request_id=%s rows=%d failed=%d total_s=%.3f",
+            request_id,
+            batch.rows,
+            len(scores.errors),
+            total_s,
+        )
+        return messages.from_scores(scores, reward_fns, total_s=total_s)
 
-    def _remember(self, request_id: str, result: types_pb2.RewardBatch) -> None:
-        self._memo[request_id] = result
+    def _remember(self, request_id: str, digest: bytes, result: types_pb2.RewardBatch) -> None:
+        self._memo[request_id] = digest, result
         self._used_bytes += result.ByteSize()
         while self._used_bytes > self._memo_bytes and self._memo:
-            _, old = self._memo.popitem(last=False)
+            _, (_, old) = self._memo.popitem(last=False)
             self._used_bytes -= old.ByteSize()
 
     def info(self) -> types_pb2.ServiceInfo:
@@ -130,6 +159,13 @@ class Handler:
             workers=self._scorer.workers,
             vocab_size=self._tokenizer.vocab_size,
         )
+
+
+def _digest(rollouts: types_pb2.RolloutBatch) -> bytes:
+    """Tells a retry from another call that was given the same id by mistake."""
+    rows = np.asarray(rollouts.row_ids, np.int64).tobytes()
+    lengths = np.asarray(rollouts.completion_lengths, np.int32).tobytes()
+    return hashlib.blake2b(rows + lengths + rollouts.completion_ids, digest_size=16).digest()
 
 
 def version() -> str:

@@ -7,6 +7,8 @@ Legend: b rows of a call, F reward functions.
 
 from __future__ import annotations
 
+import collections
+import contextlib
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +32,12 @@ _CODES = {
     RowStatus.TIMEOUT: 4,
     RowStatus.CRASHED: 13,
     RowStatus.OOM: 8,
+}
+_FIELDS = {
+    str: "string_values",
+    int: "int64_values",
+    float: "double_values",
+    bool: "bool_values",
 }
 
 
@@ -77,18 +85,38 @@ def _ids(
     return np.frombuffer(data, "<i4").astype(np.int32, copy=False), sizes
 
 
-def _checked(
-    name: str, ids: NDArray[np.int32], lengths: NDArray[np.int64], tokenizer: Tokenizer
-) -> None:
+def _cut(
+    name: str,
+    ids: NDArray[np.int32],
+    lengths: NDArray[np.int64],
+    *,
+    ends: Sequence[int],
+    pad: int | None,
+    vocab_size: int,
+) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """Cuts rows, and checks what is left of them before padding moves positions."""
+    ids, lengths = decode.cut(ids, lengths, ends, None)
+    # Trainers pad with ids beyond the vocabulary, too.
+    checked = ids if pad is None else np.where(ids == pad, np.int32(0), ids)
     try:
-        decode.check_ids(ids, lengths, vocab_size=tokenizer.vocab_size, name=f"{name}_ids")
+        decode.check_ids(checked, lengths, vocab_size=vocab_size, name=f"{name}_ids")
     except ValueError as error:
         raise RequestError(f"{name}_ids", str(error)) from error
+    return decode.cut(ids, lengths, [], pad)
 
 
 def _per_row(field: str, count: int, rows: int) -> None:
     if count != rows:
         raise RequestError(field, f"`{field}` must have one value per row ({rows}), got {count}.")
+
+
+def _columns(columns: Sequence[types_pb2.Column], rows: int) -> dict[str, list[Any]]:
+    values: dict[str, list[Any]] = {}
+    for column in columns:
+        if not column.name or column.name in values:
+            raise RequestError("columns", f"`columns` must have unique names, got {column.name!r}.")
+        values[column.name] = _column(column, rows)
+    return values
 
 
 def _column(column: types_pb2.Column, rows: int) -> list[Any]:
@@ -101,10 +129,18 @@ def _column(column: types_pb2.Column, rows: int) -> list[Any]:
         return values
     try:
         return [json.loads(text) for text in values]
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise RequestError(
             "columns", f"column {column.name!r} must hold JSON documents: {error}."
         ) from error
+
+
+def _row_ids(row_ids: list[int], rows: int) -> list[int]:
+    _per_row("row_ids", len(row_ids), rows)
+    if len(set(row_ids)) != rows:
+        twice = next(row for row, count in collections.Counter(row_ids).items() if count > 1)
+        raise RequestError("row_ids", f"`row_ids` must be unique, got {twice} twice.")
+    return row_ids
 
 
 def to_batch(
@@ -127,34 +163,33 @@ def to_batch(
     Raises:
         RequestError: names the field, the rule and the value.
     """
+    if step < 0:
+        raise RequestError("step", f"`step` must be >= 0, got {step}.")
     rows = len(message.completion_lengths)
     ids, lengths = _ids("completion", message.completion_ids, message.completion_lengths)
     ends = list(message.end_token_ids)
     if not ends and tokenizer.end_token_id is not None:
         ends = [tokenizer.end_token_id]
     pad = message.pad_token_id if message.HasField("pad_token_id") else tokenizer.pad_token_id
-    ids, lengths = decode.cut(ids, lengths, ends, pad)
-    _checked("completion", ids, lengths, tokenizer)
-    row_ids = list(message.row_ids)
-    _per_row("row_ids", len(row_ids), rows)
-    if len(set(row_ids)) != rows:
-        twice = next(row for row in row_ids if row_ids.count(row) > 1)
-        raise RequestError("row_ids", f"`row_ids` must be unique, got {twice} twice.")
+    vocab_size = tokenizer.vocab_size
+    ids, lengths = _cut("completion", ids, lengths, ends=ends, pad=pad, vocab_size=vocab_size)
+    row_ids = _row_ids(list(message.row_ids), rows)
     prompts: list[str] | None = list(message.prompts)
     prompt_ids = prompt_lengths = None
     if not prompts and rows and message.prompt_lengths:
         prompts = None
         prompt_ids, prompt_lengths = _ids("prompt", message.prompt_ids, message.prompt_lengths)
         _per_row("prompt_lengths", len(prompt_lengths), rows)
-        prompt_ids, prompt_lengths = decode.cut(prompt_ids, prompt_lengths, [], pad)
-        _checked("prompt", prompt_ids, prompt_lengths, tokenizer)
+        prompt_ids, prompt_lengths = _cut(
+            "prompt", prompt_ids, prompt_lengths, ends=[], pad=pad, vocab_size=vocab_size
+        )
     else:
         _per_row("prompts", len(prompts or []), rows)
     if message.completion_prefixes:
         _per_row("completion_prefixes", len(message.completion_prefixes), rows)
     if message.group_ids:
         _per_row("group_ids", len(message.group_ids), rows)
-    columns = {column.name: _column(column, rows) for column in message.columns}
+    columns = _columns(message.columns, rows)
     for fn in reward_fns:
         for name in fn.required_columns:
             if rows and name not in columns:
@@ -218,6 +253,16 @@ def from_scores(
     )
 
 
+def _pack_column(name: str, values: list[Any]) -> types_pb2.Column:
+    """Packs a column by the type of its values; JSON for what has none of its own."""
+    kinds = {type(value) for value in values}
+    field = _FIELDS.get(kinds.pop()) if len(kinds) == 1 else None
+    if field is not None:
+        with contextlib.suppress(ValueError):  # beyond int64, or half of a surrogate pair
+            return types_pb2.Column(name=name, **{field: {"values": values}})
+    return types_pb2.Column(name=name, json_values={"values": [json.dumps(v) for v in values]})
+
+
 def from_batch(batch: Batch, start: int, stop: int) -> types_pb2.RolloutBatch:
     """Packs rows [start, stop) of a batch for a worker."""
     offsets = np.concatenate([[0], np.cumsum(batch.completion_lengths)])
@@ -225,13 +270,7 @@ def from_batch(batch: Batch, start: int, stop: int) -> types_pb2.RolloutBatch:
         completion_ids=batch.completion_ids[offsets[start] : offsets[stop]].astype("<i4").tobytes(),
         completion_lengths=batch.completion_lengths[start:stop].tolist(),
         completion_prefixes=(batch.completion_prefixes or [])[start:stop],
-        columns=[
-            types_pb2.Column(
-                name=name,
-                json_values={"values": [json.dumps(value) for value in values[start:stop]]},
-            )
-            for name, values in batch.columns.items()
-        ],
+        columns=[_pack_column(name, v[start:stop]) for name, v in batch.columns.items()],
         row_ids=batch.row_ids[start:stop],
     )
     if batch.prompts is not None:
@@ -247,11 +286,21 @@ def from_batch(batch: Batch, start: int, stop: int) -> types_pb2.RolloutBatch:
 def to_scores(message: types_pb2.RewardBatch, rows: int) -> Scores:
     """Reads a worker's answer.
 
+    Args:
+        message: the answer.
+        rows: rows that were sent.
+
     Raises:
         ValueError: it does not have one value for each row and function.
     """
     functions = len(message.reward_fns)
-    if len(message.rewards) != 4 * rows * functions or len(message.statuses) != rows:
+    if (
+        len(message.rewards) != 4 * rows * functions
+        or len(message.statuses) != rows
+        or len(message.timings.score_s) != functions
+        or any(len(column.values) != 4 * rows for column in message.extra_columns)
+        or not all(0 <= error.row_index < rows for error in message.errors)
+    ):
         raise ValueError(f"the worker must answer {rows} rows, got {len(message.statuses)}.")
     return Scores(
         rewards=np.frombuffer(message.rewards, "<f4").reshape(rows, functions).astype(np.float32),

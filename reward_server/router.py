@@ -21,6 +21,7 @@ from collections.abc import Sequence
 
 import grpc
 import numpy as np
+from grpc_status import rpc_status
 from shardward.v1 import scoring_pb2, scoring_pb2_grpc, types_pb2
 
 from reward_server import messages
@@ -40,13 +41,14 @@ RETRY_S = 0.5
 INFO_TIMEOUT_S = 5.0
 START_TIMEOUT_S = 120.0
 NOTICE_S = 10.0
-# Codes after which a piece goes to another worker.
+# Codes after which a piece goes to another worker: the connection was lost, the worker drains or
+# was started anew with another tokenizer. A broken connection shows as _BROKEN without details.
 _LOST = (
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.CANCELLED,
-    grpc.StatusCode.INTERNAL,
-    grpc.StatusCode.UNKNOWN,
+    grpc.StatusCode.FAILED_PRECONDITION,
 )
+_BROKEN = (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN)
 _MODES = {"train": types_pb2.MODE_TRAIN, "eval": types_pb2.MODE_EVAL}
 logger = logging.getLogger(__name__)
 
@@ -78,6 +80,7 @@ class _Call:
     running: set[asyncio.Task[None]] = dataclasses.field(default_factory=set)
     changed: asyncio.Event = dataclasses.field(default_factory=asyncio.Event)
     failed: Exception | None = None
+    timeout_s: float = 0.0
 
     @property
     def queued(self) -> int:
@@ -103,7 +106,11 @@ class WorkerRouter:
         Args:
             workers: "HOST:PORT,unix:PATH,..." or "dns:///NAME:PORT", looked up again and again.
             fingerprint: of the tokenizer.
+
+        Raises:
+            StartError: an address is none.
         """
+        check_workers(workers)
         self._spec = workers
         self._fingerprint = fingerprint
         self._workers: dict[str, _Worker] = {}
@@ -111,6 +118,7 @@ class WorkerRouter:
         self._refusals: dict[str, str] = {}
         self._ids = itertools.count()
         self._prefix = f"{socket.gethostname()}/{time.time_ns()}"
+        self._calls: list[_Call] = []
         self._task: asyncio.Task[None] | None = None
         self._available = asyncio.Event()
 
@@ -155,7 +163,8 @@ class WorkerRouter:
 
     async def score(self, batch: Batch, *, timeout_s: float) -> Scores:
         """Scores every row of a batch; see `Scorer.score`."""
-        call = _Call(batch, f"{self._prefix}/{next(self._ids)}")
+        call = _Call(batch, f"{self._prefix}/{next(self._ids)}", timeout_s=timeout_s)
+        self._calls.append(call)
         deadline = time.monotonic() + timeout_s
         notice = time.monotonic() + NOTICE_S
         try:
@@ -163,32 +172,42 @@ class WorkerRouter:
                 self._give_out(call, deadline)
                 left = deadline - time.monotonic()
                 if left <= 0:
-                    raise self._out_of_time(call, timeout_s)
+                    raise self._out_of_time(call)
                 call.changed.clear()
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(call.changed.wait(), min(RETRY_S, left))
                 if time.monotonic() > notice:
                     notice += NOTICE_S
-                    logger.warning(
-                        "call waits rows=%d scored=%d queued=%d workers=%d unusable=%s",
-                        batch.rows,
-                        call.scored,
-                        call.queued,
-                        self.workers,
-                        self._refusals,
-                    )
+                    self._report(call)
         finally:
+            self._calls.remove(call)
             for task in call.running:
                 task.cancel()
         if call.failed is not None:
             raise call.failed
         return _gather(call, len(self._reward_fns))
 
-    def _out_of_time(self, call: _Call, timeout_s: float) -> Exception:
+    def _report(self, call: _Call) -> None:
+        logger.warning(
+            "call waits request_id=%s rows=%d scored=%d queued=%d workers=%d unusable=%s",
+            call.request_id,
+            call.batch.rows,
+            call.scored,
+            call.queued,
+            self.workers,
+            self._refusals,
+        )
+
+    def _wake(self) -> None:
+        # Oldest first: a slot that is free now goes to the call that waits longest.
+        for call in self._calls:
+            call.changed.set()
+
+    def _out_of_time(self, call: _Call) -> Exception:
         text = f"{call.batch.rows - call.scored} of {call.batch.rows} rows have no reward"
         if not self.workers:
             return WorkersUnavailable(f"{text}: no worker of {self._spec} can be reached.")
-        return TimeoutError(f"{text} after {timeout_s:.1f} s.")
+        return TimeoutError(f"{text} after {call.timeout_s:.1f} s.")
 
     def _give_out(self, call: _Call, deadline: float) -> None:
         while call.queued:
@@ -218,21 +237,35 @@ class WorkerRouter:
             )
             if list(response.row_ids) != call.batch.row_ids[start:stop]:
                 raise ValueError(f"worker {worker.address} answered other rows than were sent.")  # noqa: TRY301
+            names = [fn.name for fn in self._reward_fns]
+            if list(response.rewards.reward_fns) != names:
+                # Started anew with other functions, between two calls: asked again what it is.
+                self._lose(worker, f"scored {list(response.rewards.reward_fns)}, not {names}")
+                call.again.append((start, stop))
+                return
             call.pieces[start] = messages.to_scores(response.rewards, stop - start)
             worker.rows += stop - start
         except grpc.aio.AioRpcError as error:
-            if error.code() in _LOST:
-                self._lose(worker, f"{error.code().name}: {error.details()}")
-                call.again.append((start, stop))
-            elif error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
-                call.again.append((start, stop))
-            else:
-                call.failed = StartError(f"worker {worker.address}: {error.details()}")
-        except ValueError as error:
+            self._failed(call, worker, (start, stop), error)
+        except Exception as error:  # noqa: BLE001 - any error ends the call, none may hang it
             call.failed = error
         finally:
             worker.busy -= 1
-            call.changed.set()
+            self._wake()
+
+    def _failed(
+        self, call: _Call, worker: _Worker, rows: tuple[int, int], error: grpc.aio.AioRpcError
+    ) -> None:
+        code = error.code()
+        text = f"{code.name}: {error.details()}"
+        if code == grpc.StatusCode.DEADLINE_EXCEEDED:
+            call.again.append(rows)
+            call.failed = self._out_of_time(call)
+        elif code in _LOST or (code in _BROKEN and rpc_status.from_call(error) is None):
+            self._lose(worker, text)
+            call.again.append(rows)
+        else:
+            call.failed = RuntimeError(f"worker {worker.address} refused rows: {text}")
 
     def _lose(self, worker: _Worker, reason: str) -> None:
         if worker.info is not None:
@@ -279,6 +312,7 @@ class WorkerRouter:
         worker.info = response.info
         logger.info("worker joined address=%s slots=%d", worker.address, worker.info.slots)
         self._available.set()
+        self._wake()
 
     def _problem(self, info: types_pb2.ServiceInfo) -> str:
         if info.tokenizer_fingerprint != self._fingerprint:
@@ -300,6 +334,23 @@ class WorkerRouter:
         if fns != self._reward_fns:
             return f"its reward functions are {fns}, those of the others {self._reward_fns}"
         return ""
+
+
+def check_workers(spec: str) -> None:
+    """Checks addresses of workers.
+
+    Raises:
+        StartError: one of them has no port.
+    """
+    for address in spec.split(",") if not spec.startswith("dns:///") else [spec[7:]]:
+        host, _, port = address.strip().rpartition(":")
+        if address.strip().startswith("unix:"):
+            continue
+        if not host or not port.isdigit():
+            raise StartError(
+                "`--workers` must be HOST:PORT,..., unix:PATH,... or dns:///NAME:PORT,"
+                f" got {address!r}."
+            )
 
 
 async def _addresses(spec: str) -> list[str]:

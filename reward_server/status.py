@@ -24,7 +24,20 @@ logger = logging.getLogger(__name__)
 
 
 class TokenizerMismatch(Exception):  # noqa: N818 - named for the state
-    """The caller has another tokenizer; the message has both fingerprints."""
+    """The caller has another tokenizer.
+
+    Attributes:
+        expected: fingerprint of this process's tokenizer.
+        got: fingerprint of the caller's.
+    """
+
+    def __init__(self, *, expected: str, got: str) -> None:
+        super().__init__(
+            f"`tokenizer_fingerprint` must be {expected[:12]}, got {got[:12]}."
+            " Start this server with the trainer's tokenizer."
+        )
+        self.expected = expected
+        self.got = got
 
 
 def _status(
@@ -48,7 +61,8 @@ def from_exception(error: BaseException) -> status_pb2.Status:
             code_pb2.INVALID_ARGUMENT, "BAD_REQUEST", text, bad, metadata={"field": error.field}
         )
     if isinstance(error, TokenizerMismatch):
-        return _status(code_pb2.FAILED_PRECONDITION, "TOKENIZER_MISMATCH", text)
+        both = {"expected": error.expected, "got": error.got}
+        return _status(code_pb2.FAILED_PRECONDITION, "TOKENIZER_MISMATCH", text, metadata=both)
     if isinstance(error, WorkersUnavailable):
         delay = duration_pb2.Duration(seconds=RETRY_AFTER_S)
         retry = error_details_pb2.RetryInfo(retry_delay=delay)
