@@ -57,7 +57,9 @@ def test_every_row_goes_to_one_server(two: Run, scenario: int) -> None:
     evals = modes.count("eval") * per_batch
     assert len(sent) == train + evals
     if not evals:
-        assert sorted(sent) == list(range(train))
+        assert len(set(sent)) == train
+        if scenario != 1:  # several iterations a batch: Tunix counts each as a step
+            assert sorted(sent) == list(range(train))
 
 
 def test_servers_count_what_was_sent(one: Run, two: Run, four: Run) -> None:
