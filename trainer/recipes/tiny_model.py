@@ -103,7 +103,8 @@ def warm_start(model: qwen3.Qwen3, mesh: Mesh, *, seed: int) -> qwen3.Qwen3:
         for _ in range(WARM_START_STEPS):
             chosen = pick.integers(0, len(tiny.problems()), WARM_START_ROWS)
             rows = [arrays.from_local_rows(x[mine], WARM_START_ROWS) for x in _rows(chosen)]
-            params, state = step(params, state, *rows)
+            # Several steps under way at once can block each other in the CPU's collectives.
+            params, state = jax.block_until_ready(step(params, state, *rows))
     nnx.update(model, params)
     return model
 
