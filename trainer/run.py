@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from trainer.run_config import RunConfig
 
 
-class _LossHook(hooks.TrainingHooks):  # type: ignore[misc]
+class _LossHook(hooks.TrainingHooks):
     """Hands the loss of each update to the progress."""
 
     def __init__(self, progress: Progress) -> None:

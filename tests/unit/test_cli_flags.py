@@ -32,6 +32,7 @@ FLAGS = [
 
 
 def flags_of(parser):
+    """Flags in the order of the help."""
     actions = [action for action in parser._actions if action.dest != "help"]
     return [action.option_strings[0] for action in actions]
 
@@ -115,7 +116,9 @@ def test_help_needs_no_jax():
         "try:\n    cli.main(['--help'])\nexcept SystemExit:\n    pass\n"
         "assert not {'jax', 'tunix', 'flax', 'transformers'} & set(sys.modules)\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, timeout=60, check=False
+    )
     assert done.returncode == 0, done.stderr.decode()
 
 

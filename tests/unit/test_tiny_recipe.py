@@ -16,6 +16,7 @@ from trainer.recipes import tiny
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
+    """The tokenizer as the reward server loads it."""
     return Tokenizer.from_file(str(tiny.RECIPE.tokenizer_dir / "tokenizer.json"))
 
 
