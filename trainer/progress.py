@@ -40,13 +40,14 @@ class Progress:
         reward_wait_s: seconds that this process waited for rewards.
     """
 
-    def __init__(self, *, steps: int, file: Path | None, show: bool) -> None:
+    def __init__(self, *, steps: int, file: Path | None, show: bool, show_samples: int = 0) -> None:
         """Opens the file and the bar.
 
         Args:
             steps: steps of the run.
             file: metrics file, or None.
             show: whether to show a bar (on a terminal) or lines (elsewhere).
+            show_samples: samples to print after each step.
         """
         self.rewards: list[float] = []
         self.rows = 0
@@ -61,6 +62,7 @@ class Progress:
         )
         self._terminal = show and sys.stderr.isatty()
         self._lines = show and not self._terminal
+        self._show_samples = show_samples if show else 0
         self._bar = self._stack.enter_context(
             tqdm(total=steps, desc="GRPO", unit="step", disable=not self._terminal)
         )
@@ -137,6 +139,9 @@ class Progress:
             f"reward={report.reward_mean:.3f} loss={self._loss:.4f}"
             f" rows/s={rows_per_s:.0f} reward_wait={report.reward_wait_s * 1e3:.0f}ms"
         )
+        for prompt, completion, reward in report.samples[: self._show_samples]:
+            text = f"{prompt}{completion}"
+            tqdm.write(f"  step {len(self.rewards)} reward {reward:.2f}: {text!r}", file=sys.stderr)
         done, now = len(self.rewards), time.monotonic()
         if self._terminal:
             self._bar.set_postfix_str(shown, refresh=False)

@@ -118,7 +118,8 @@ def run(config: RunConfig) -> None:
         raise ConfigError(str(error)) from error
     start = time.monotonic()
     metrics = config.out / "metrics.jsonl" if first else None
-    with Progress(steps=steps, file=metrics, show=first) as progress:
+    samples = recipe.settings.show_samples
+    with Progress(steps=steps, file=metrics, show=first, show_samples=samples) as progress:
         learner = ShardedGRPOLearner(
             rl_cluster=cluster,
             algo_config=GRPOConfig(num_generations=recipe.settings.num_generations, beta=0.0),

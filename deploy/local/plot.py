@@ -43,8 +43,8 @@ def draw(metrics: Path, summary: dict[str, Any], file: Path) -> None:
             [0, len(rewards) + 1], [before, after], color="tab:orange", zorder=3, label="accuracy"
         )
         marks.set_clip_on(False)
-        for x, y in ((0, before), (len(rewards) + 1, after)):
-            axes.annotate(f"{y:.2f}", (x, y), textcoords="offset points", xytext=(6, -12))
+        for x, y, left in ((0, before, 6), (len(rewards) + 1, after, -32)):
+            axes.annotate(f"{y:.2f}", (x, y), textcoords="offset points", xytext=(left, -13))
     mesh = ", ".join(f"{axis}={size}" for axis, size in summary["mesh"].items())
     axes.set_title(
         f"GRPO, recipe {summary['recipe']}: {summary['processes']} processes, mesh {mesh}"

@@ -93,10 +93,14 @@ class Processes:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Stops the children, last started first, and gives the signals back."""
+        """Stops the children, all at once, and gives the signals back."""
         self._stopping = True
-        for child in reversed(self._children):
-            self._stop(child)
+        for child in self._children:
+            if child.process.poll() is None:
+                child.signal(signal.SIGTERM)
+        start = time.monotonic()
+        for child in self._children:
+            self._end(child, deadline=start + child.grace_s)
         for number, handler in self._handlers.items():
             signal.signal(number, handler)  # type: ignore[arg-type]
 
@@ -181,13 +185,9 @@ class Processes:
                     code=code if code > 0 else 128 - code,
                 )
 
-    def _stop(self, child: Child) -> None:
-        running = child.process.poll() is None
-        if running:
-            child.signal(signal.SIGTERM)
-            deadline = time.monotonic() + child.grace_s
-            while child.process.poll() is None and time.monotonic() < deadline and not self._hurry:
-                time.sleep(_POLL_S / 4)
+    def _end(self, child: Child, *, deadline: float) -> None:
+        while child.process.poll() is None and time.monotonic() < deadline and not self._hurry:
+            time.sleep(_POLL_S / 4)
         # What it started may outlive it; the group holds all of that.
         child.signal(signal.SIGKILL)
         child.process.wait()

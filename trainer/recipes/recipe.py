@@ -27,7 +27,7 @@ class Settings:
         max_tokens_to_generate: tokens.
         temperature: of sampling.
         axes: mesh axes and their most useful sizes for 4 devices.
-        start_timeout_s: seconds a process may need until its first step.
+        show_samples: samples to print after each step.
     """
 
     steps: int
@@ -38,7 +38,7 @@ class Settings:
     max_tokens_to_generate: int
     temperature: float
     axes: tuple[tuple[str, int], ...]
-    start_timeout_s: float = 300.0
+    show_samples: int = 0
 
 
 class Recipe(Protocol):

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 TASK = "basic_arithmetic"
 _SYSTEM = "You answer with one number and nothing else."
+# One example, or so small a model talks about the sum.
+_EXAMPLE = (("user", "Calculate 2 + 3."), ("assistant", "5"))
 
 
 def chat(question: str) -> str:
@@ -29,7 +31,9 @@ def chat(question: str) -> str:
         '<|im_start|>assistant'
     """
     begin, end = smollm2_files.BEGIN_TOKEN, smollm2_files.END_TOKEN
-    return f"{begin}system\n{_SYSTEM}{end}\n{begin}user\n{question}{end}\n{begin}assistant\n"
+    turns = [("system", _SYSTEM), *_EXAMPLE, ("user", question)]
+    text = "".join(f"{begin}{role}\n{content}{end}\n" for role, content in turns)
+    return f"{text}{begin}assistant\n"
 
 
 class SmolLM2:
@@ -42,11 +46,12 @@ class SmolLM2:
         prompts_per_step=2,
         num_generations=4,
         learning_rate=1e-6,
-        max_prompt_length=40,
+        max_prompt_length=64,
         max_tokens_to_generate=48,
         temperature=1.0,
         # 9 heads and 3 key heads can't be split over 2 devices.
         axes=(("fsdp", 4), ("tp", 1)),
+        show_samples=2,
     )
 
     @property
