@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 # Rewards of single steps are noisy: the first and the last of a run are means over this many.
 WINDOW = 10
 _LINE_EVERY_S = 10.0
+# Samples are printed with the end of their prompt; its beginning is the same for all.
+_PROMPT_TAIL = 50
 
 
 class Progress:
@@ -140,8 +142,8 @@ class Progress:
             f" rows/s={rows_per_s:.0f} reward_wait={report.reward_wait_s * 1e3:.0f}ms"
         )
         for prompt, completion, reward in report.samples[: self._show_samples]:
-            text = f"{prompt}{completion}"
-            tqdm.write(f"  step {len(self.rewards)} reward {reward:.2f}: {text!r}", file=sys.stderr)
+            text = f"{prompt[-_PROMPT_TAIL:]!r} -> {completion!r}"
+            tqdm.write(f"  step {len(self.rewards)} reward {reward:.2f}: {text}", file=sys.stderr)
         done, now = len(self.rewards), time.monotonic()
         if self._terminal:
             self._bar.set_postfix_str(shown, refresh=False)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import math
 import socket
 import subprocess
 import sys
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
     from trainer.recipes.recipe import Recipe
 
-DEVICES = 4
 SERVER_START_S = 180.0
 TRAINER_GRACE_S = 3.0
 USAGE, CONFIG = 2, 3
@@ -45,7 +45,7 @@ class LaunchConfig:
         recipe: name of a recipe.
         out: folder for the results.
         steps: training steps; None takes the recipe's.
-        devices_per_process: CPU devices of each trainer; None makes 4 in all.
+        devices_per_process: CPU devices of each trainer; None takes the recipe's.
         timeout: longest time for training, in seconds.
     """
 
@@ -68,11 +68,6 @@ class LaunchConfig:
                 raise ValueError(f"--{name.replace('_', '-')} must be >= 1, got {value}.")
         if not self.timeout > 0:
             raise ValueError(f"--timeout must be > 0, got {self.timeout}.")
-
-    @property
-    def devices(self) -> int:
-        """CPU devices of each trainer."""
-        return self.devices_per_process or max(1, DEVICES // self.processes)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +96,12 @@ def mesh_for(recipe: Recipe, devices: int) -> dict[str, int]:
     if devices % tp:
         tp = 1
     return {"fsdp": devices // tp, "tp": tp}
+
+
+def devices_per_process(config: LaunchConfig, recipe: Recipe) -> int:
+    """CPU devices of each trainer: as asked for, or the recipe's mesh split evenly."""
+    total = math.prod(size for _, size in recipe.settings.axes)
+    return config.devices_per_process or max(1, total // config.processes)
 
 
 def free_port() -> int:
@@ -141,13 +142,19 @@ def is_ready(address: str) -> bool:
 
 
 def train(
-    processes: Processes, nodes: list[Node], config: LaunchConfig, mesh: dict[str, int], steps: int
+    processes: Processes,
+    nodes: list[Node],
+    config: LaunchConfig,
+    mesh: dict[str, int],
+    *,
+    devices: int,
+    steps: int,
 ) -> None:
     """Starts a trainer for each node; returns when all ended well."""
     coordinator = f"127.0.0.1:{free_port()}"
     environment = {
         "JAX_PLATFORMS": "cpu",
-        "XLA_FLAGS": f"--xla_force_host_platform_device_count={config.devices}",
+        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
     }
     trainers = [
         processes.start(
@@ -247,7 +254,8 @@ def launch(config: LaunchConfig) -> None:
     recipe = recipes.load(config.recipe)
     recipe.prepare()
     steps = config.steps or recipe.settings.steps
-    mesh = mesh_for(recipe, config.devices * config.processes)
+    devices = devices_per_process(config, recipe)
+    mesh = mesh_for(recipe, devices * config.processes)
     config.out.mkdir(parents=True, exist_ok=True)
     (config.out / "train.json").unlink(missing_ok=True)
     with tempfile.TemporaryDirectory(prefix="shardward-") as folder, Processes() as processes:
@@ -258,7 +266,7 @@ def launch(config: LaunchConfig) -> None:
         print(f"starting {config.processes} reward servers with a worker each", flush=True)
         start_servers(processes, nodes, recipe)
         print(f"starting {config.processes} trainers: {steps} steps", flush=True)
-        train(processes, nodes, config, mesh, steps)
+        train(processes, nodes, config, mesh, devices=devices, steps=steps)
         rows = [rows_scored(node.server) for node in nodes]
     summary = summarise(config, recipe, rows, wall_s=time.monotonic() - start)
     text = json.dumps(summary, indent=2) + "\n"
@@ -282,7 +290,7 @@ def make_parser() -> argparse.ArgumentParser:
     add("--recipe", choices=recipes.NAMES, default="tiny", help="what to train (default: tiny)")
     add("--out", type=Path, default=Path("runs/demo"), metavar="DIR", help="folder for results")
     add("--steps", type=int, metavar="N", help="training steps (default: the recipe's)")
-    add("--devices-per-process", type=int, metavar="K", help="CPU devices (default: 4 in all)")
+    add("--devices-per-process", type=int, metavar="K", help="CPU devices (default: the recipe's)")
     add("--timeout", type=float, default=3600.0, metavar="S", help="bound for training, seconds")
     return parser
 

@@ -26,7 +26,7 @@ class Settings:
         max_prompt_length: tokens.
         max_tokens_to_generate: tokens.
         temperature: of sampling.
-        axes: mesh axes and their most useful sizes for 4 devices.
+        axes: mesh axes and the sizes they have in a demo on one machine.
         show_samples: samples to print after each step.
     """
 

@@ -48,9 +48,9 @@ class SmolLM2:
         learning_rate=1e-6,
         max_prompt_length=64,
         max_tokens_to_generate=48,
-        temperature=1.0,
+        temperature=0.5,
         # 9 heads and 3 key heads can't be split over 2 devices.
-        axes=(("fsdp", 4), ("tp", 1)),
+        axes=(("fsdp", 2), ("tp", 1)),
         show_samples=2,
     )
 
