@@ -306,7 +306,9 @@ class Pool:
     def _chunk_rows(self) -> int:
         queued = sum(call.queued for call in self._queue)
         if self._async_limit_s is not None:
-            return min(self._config.max_async_rows, math.ceil(queued / self.slots))
+            # Waiting rows cost nothing: the children that are free share all there are.
+            free = max(1, self.slots - len(self._busy))
+            return min(self._config.max_async_rows, math.ceil(queued / free))
         if self._row_s is None:
             rows = _FIRST_CHUNK
         else:
