@@ -93,14 +93,18 @@ class Progress:
         self._start = self._last_step = time.monotonic()
 
     @property
+    def _window(self) -> int:
+        return max(1, min(WINDOW, len(self.rewards) // 2))
+
+    @property
     def reward_first(self) -> float:
         """Mean reward of the first steps."""
-        return _mean(self.rewards[:WINDOW])
+        return _mean(self.rewards[: self._window])
 
     @property
     def reward_last(self) -> float:
         """Mean reward of the last steps."""
-        return _mean(self.rewards[-WINDOW:])
+        return _mean(self.rewards[-self._window :])
 
     def on_step(self, report: StepReport) -> None:
         """Takes the report of a step."""
