@@ -20,7 +20,7 @@ from reward_server.batch import Scorer
 from reward_server.channel import MAX_MESSAGE_BYTES
 from reward_server.decode import Tokenizer
 from reward_server.messages import RequestError
-from reward_server.status import TokenizerMismatch
+from reward_server.status import Draining, TokenizerMismatch
 
 MEMO_BYTES = 64 * 2**20
 # The scorer ends by itself at the deadline and knows more about it.
@@ -43,6 +43,7 @@ class Handler:
     Attributes:
         rows_scored: rows scored since the start, failed ones included.
         calls_joined: retries that were answered without scoring.
+        draining: whether only calls that are known are answered.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class Handler:
         self._running: dict[str, _Running] = {}
         self.rows_scored = 0
         self.calls_joined = 0
+        self.draining = False
 
     async def score(
         self,
@@ -77,6 +79,7 @@ class Handler:
             TokenizerMismatch: the caller has another tokenizer.
             TimeoutError: the time ran out.
             WorkersUnavailable: no worker can be reached.
+            Draining: the process is about to stop.
         """
         messages.check_request_id(request_id)
         if fingerprint and fingerprint != self._tokenizer.fingerprint:
@@ -93,6 +96,8 @@ class Handler:
         if result is not None:
             return result
         if running is None:
+            if self.draining:
+                raise Draining("this server is stopping; send the call again to the next one.")
             task = asyncio.create_task(
                 self._score(request_id, rollouts, step=step, mode=mode, timeout_s=timeout_s)
             )

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import grpc
+from grpc_health.v1 import health as grpc_health
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_health.v1._async import HealthServicer
 from grpc_reflection.v1alpha import reflection
 
 from reward_server.batch import Scorer, StartError
@@ -121,7 +121,7 @@ async def run(
     check_listen(listen, insecure_bind=insecure_bind)
     with _socket_lock(listen):
         server = grpc.aio.server(options=SERVER_OPTIONS)
-        health = HealthServicer()
+        health = grpc_health.aio.HealthServicer()
         handler = Handler(scorer, tokenizer)
         service.add(handler, server)
         health_pb2_grpc.add_HealthServicer_to_server(health, server)
@@ -144,6 +144,7 @@ async def run(
             logger.info("ready listen=%s slots=%d reward_fns=%s", address, scorer.slots, fns)
             await stopping
             logger.info("draining drain_s=%g", drain_s)
+            handler.draining = True
             await health.enter_graceful_shutdown()
             await asyncio.sleep(LAME_DUCK_S)
             await server.stop(drain_s)

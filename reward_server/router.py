@@ -59,13 +59,14 @@ class _Worker:
     channel: grpc.aio.Channel
     stub: scoring_pb2_grpc.ScoringServiceStub
     info: types_pb2.ServiceInfo | None = None
+    listed: bool = True
     busy: int = 0
     rows: int = 0
 
     @property
     def free(self) -> int:
         """Pieces it can take now."""
-        return self.info.slots + 1 - self.busy if self.info is not None else 0
+        return self.info.slots + 1 - self.busy if self.listed and self.info is not None else 0
 
 
 @dataclasses.dataclass(eq=False)
@@ -276,23 +277,35 @@ class WorkerRouter:
     async def _watch(self) -> None:
         resolved = 0.0
         while True:
-            if time.monotonic() - resolved > RESOLVE_S or not self._workers:
-                await self._resolve()
-                resolved = time.monotonic()
-            unknown = [worker for worker in self._workers.values() if worker.info is None]
-            await asyncio.gather(*(self._meet(worker) for worker in unknown))
+            try:
+                if time.monotonic() - resolved > RESOLVE_S or not self._workers:
+                    await self._resolve()
+                    resolved = time.monotonic()
+                unknown = [worker for worker in self._workers.values() if worker.info is None]
+                await asyncio.gather(*(self._meet(worker) for worker in unknown))
+            except Exception:  # the watch must go on, or no worker would ever join again
+                logger.exception("watch failed")
             await asyncio.sleep(RETRY_S)
 
     async def _resolve(self) -> None:
-        addresses = await _addresses(self._spec)
+        try:
+            addresses = await _addresses(self._spec)
+        except OSError as error:
+            # Those known stay: a name server that is down says nothing about workers.
+            logger.warning("lookup failed workers=%s: %s", self._spec, error)
+            return
         for address in addresses:
             if address not in self._workers:
                 channel = grpc.aio.insecure_channel(address, CLIENT_OPTIONS)
                 stub = scoring_pb2_grpc.ScoringServiceStub(channel)
                 self._workers[address] = _Worker(address, channel, stub)
-        for address in [a for a, w in self._workers.items() if a not in addresses and not w.busy]:
-            await self._workers.pop(address).channel.close()
-            logger.info("worker left address=%s reason=no longer listed", address)
+        for address, worker in list(self._workers.items()):
+            worker.listed = address in addresses
+            if not worker.listed and not worker.busy:
+                del self._workers[address]
+                self._refusals.pop(address, None)
+                await worker.channel.close()
+                logger.info("worker left address=%s reason=no longer listed", address)
 
     async def _meet(self, worker: _Worker) -> None:
         try:
@@ -358,11 +371,7 @@ async def _addresses(spec: str) -> list[str]:
         return [address.strip() for address in spec.split(",") if address.strip()]
     host, _, port = spec.removeprefix("dns:///").rpartition(":")
     loop = asyncio.get_running_loop()
-    try:
-        found = await loop.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)
-    except OSError as error:
-        logger.warning("lookup failed name=%s: %s", host, error)
-        return []
+    found = await loop.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)
     return sorted(
         {f"[{a[4][0]}]:{port}" if ":" in str(a[4][0]) else f"{a[4][0]}:{port}" for a in found}
     )

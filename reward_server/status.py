@@ -23,6 +23,10 @@ RETRY_AFTER_S = 1
 logger = logging.getLogger(__name__)
 
 
+class Draining(Exception):  # noqa: N818 - named for the state
+    """The process takes no new calls because it is about to stop."""
+
+
 class TokenizerMismatch(Exception):  # noqa: N818 - named for the state
     """The caller has another tokenizer.
 
@@ -63,10 +67,11 @@ def from_exception(error: BaseException) -> status_pb2.Status:
     if isinstance(error, TokenizerMismatch):
         both = {"expected": error.expected, "got": error.got}
         return _status(code_pb2.FAILED_PRECONDITION, "TOKENIZER_MISMATCH", text, metadata=both)
-    if isinstance(error, WorkersUnavailable):
+    if isinstance(error, WorkersUnavailable | Draining):
+        reason = "DRAINING" if isinstance(error, Draining) else "WORKERS_UNAVAILABLE"
         delay = duration_pb2.Duration(seconds=RETRY_AFTER_S)
         retry = error_details_pb2.RetryInfo(retry_delay=delay)
-        return _status(code_pb2.UNAVAILABLE, "WORKERS_UNAVAILABLE", text, retry)
+        return _status(code_pb2.UNAVAILABLE, reason, text, retry)
     if isinstance(error, TimeoutError):
         return _status(code_pb2.DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED", text or "out of time")
     logger.error("call failed", exc_info=error)

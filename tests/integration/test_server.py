@@ -214,6 +214,18 @@ async def test_a_failed_call_may_be_repeated(tmp_path, tokenizer):
     assert "secret" not in error.details()
 
 
+async def test_a_draining_server_takes_no_new_calls(tmp_path, tokenizer):
+    """New calls are told to come again; what is known is still answered."""
+    async with service.serving(tmp_path, StubScorer(), tokenizer) as (stub, handler):
+        await stub.ScoreRollouts(service.request(["a"]), timeout=30)
+        handler.draining = True
+        await stub.ScoreRollouts(service.request(["a"]), timeout=30)
+        new = service.request(["a"], request_id="new")
+        error = await fails(stub.ScoreRollouts(new, timeout=30))
+    assert (error.code(), service.reason(error)) == (CODE.UNAVAILABLE, "DRAINING")
+    assert service.info_of(error, error_details_pb2.RetryInfo()).retry_delay.seconds == 1
+
+
 async def test_deadline(tmp_path, tokenizer, pool):
     """A call that takes too long ends before the caller's deadline and says how far it came."""
     request = service.request(["a", "b", "c"], seconds=3.0)

@@ -199,6 +199,31 @@ async def test_names_are_looked_up(start, tokenizer):
     assert scores.rewards[0, 1] == 3
 
 
+async def test_listings_change(tmp_path, start, tokenizer, monkeypatch):
+    """Workers come and go with the name they are listed under; a failed lookup changes nothing."""
+    first, second = start(f"unix:{tmp_path}/a", f"unix:{tmp_path}/b")
+    listed = [first.address]
+
+    async def addresses(spec):
+        if not listed:
+            raise OSError("no name server")
+        return list(listed)
+
+    monkeypatch.setattr(router, "_addresses", addresses)
+    monkeypatch.setattr(router, "RESOLVE_S", 0.05)
+    async with routing("dns:///name:1", tokenizer) as running:
+        listed.append(second.address)
+        await service.happened(lambda: running.workers == 2)
+        listed.clear()
+        await asyncio.sleep(2 * router.RETRY_S)
+        assert running.workers == 2
+        listed.append(second.address)
+        await service.happened(lambda: running.workers == 1)
+        scores = await running.score(batch_of(["abc"], tokenizer), timeout_s=30)
+    assert scores.rewards[0, 1] == 3
+    assert service.worker_rows(second.address) == 1
+
+
 async def test_waiting_is_logged(tmp_path, start, tokenizer, caplog, monkeypatch):
     """A long call says what is outstanding."""
     monkeypatch.setattr(router, "NOTICE_S", 0.3)
