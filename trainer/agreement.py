@@ -134,6 +134,12 @@ class Agreement:
             self._client.wait_at_barrier(key.replace("/", "-"), int(timeout_s * 1000))
         except jax.errors.JaxRuntimeError as error:
             missing = self._missing(key)
+            if not missing:
+                raise ProcessesDisagree(
+                    f"process {self.process_index} came to {place!r} after others had given up"
+                    " waiting for it. Look at what held it up.",
+                    reason="PROCESS_LATE",
+                ) from error
             raise ProcessesDisagree(
                 f"processes {missing} did not come to {place!r} within {timeout_s:g} s"
                 f" (process {self.process_index} waited). Look at their logs.",

@@ -165,6 +165,7 @@ TWO_PROCESS_SCENARIOS = [
     {"run": "train", "steps": 3, "data": "local", "shares": 2, "share_of": [0, 1]},
     {"run": "train", "steps": 3, "data": "local", "shares": 2, "share_of": [0, 0]},
     {"run": "stock_rollout"},
+    {"run": "agreement"},
 ]
 
 

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +21,14 @@ from tunix.rl import rl_cluster as rl_cluster_lib
 from tunix.rl.grpo.grpo_learner import GRPOConfig
 from tunix.rl.rollout.base_rollout import RolloutConfig
 
-from trainer import RewardClient, ShardedGRPOLearner, ShardedRollout, advantage
+from trainer import (
+    ProcessesDisagree,
+    RewardClient,
+    ShardedGRPOLearner,
+    ShardedRollout,
+    advantage,
+)
+from trainer.agreement import Agreement
 from trainer.arrays import RowArrays
 
 PROMPTS = [f"{a}+{b}=" for a in range(4) for b in range(4)]
@@ -279,3 +287,27 @@ def stock_rollout(process, endpoint, scenario):
         )
         out["ours"] = rollout.generate(share, greedy).text
     return out
+
+
+def agreement(process, endpoint, scenario):
+    """Process 1 comes late, then both agree again; also the cost of one exchange."""
+    late = Agreement(timeout_s=2)
+    error = None
+    if process == 1:
+        time.sleep(5)
+    try:
+        late.exchange("a place", {})
+    except ProcessesDisagree as caught:
+        error = str(caught)
+    fresh = Agreement(timeout_s=60)
+    values = fresh.exchange("again", {"process": process})
+    start = time.perf_counter()
+    for _ in range(50):
+        fresh.exchange("cost", {"step": 1})
+    seconds = (time.perf_counter() - start) / 50
+    places = None
+    try:
+        fresh.exchange(f"place {process}", {})
+    except ProcessesDisagree as caught:
+        places = str(caught)
+    return {"late": error, "values": values, "exchange_ms": seconds * 1e3, "places": places}

@@ -128,3 +128,18 @@ def test_stock_sampler_fails_where_ours_works(two: Run) -> None:
         assert result["ours"] == result["right_completions"]
         wrong += result["local_prompt_completions"] != result["right_completions"]
     assert wrong
+
+
+def test_late_process_is_named(two: Run) -> None:
+    """The others raise within the bound and say who is missing; later they agree again."""
+    assert "processes [1] did not come to 'a place' within 2 s" in two.of(11, 0)["late"]
+    assert "process 1 came to 'a place' after others" in two.of(11, 1)["late"]
+    for process in (0, 1):
+        assert two.of(11, process)["values"] == [{"process": 0}, {"process": 1}]
+
+
+def test_processes_at_different_places_are_told_apart(two: Run) -> None:
+    """A process that made another call is an error with both places on every process."""
+    for process in (0, 1):
+        assert "'place 0'" in two.of(11, process)["places"]
+        assert "'place 1'" in two.of(11, process)["places"]
