@@ -42,6 +42,7 @@ class Call:
         self.queued = batch.rows
         self.missing = batch.rows
         self.dropped = False
+        self.losses: collections.Counter[int] = collections.Counter()
         self.arrived = time.monotonic()
         self.reported = self.arrived
         self.done: asyncio.Future[Scores] = asyncio.get_running_loop().create_future()

@@ -35,6 +35,7 @@ _TICK_S = 0.05
 _MEMORY_TICKS = 10
 _STEAL_AFTER_NS = 50_000_000
 _REPORT_S = 10.0
+_LOSSES_TO_BLAME = 3
 _REPORT_ROWS = 8
 _MAX_BACKOFF_S = 30.0
 # Beats come every 50 ms; a machine under load may delay one.
@@ -347,13 +348,24 @@ class Pool:
         if not call.missing and not call.done.done():
             call.done.set_result(call.scores())
 
+    def _is_to_blame(self, chunk: Chunk, row: int) -> bool:
+        """Whether a row that was alone in a chunk killed its child.
+
+        A child may have died before it read the chunk, so a row is blamed only when that would
+        have to have happened again and again.
+        """
+        if chunk.killed is not None:
+            return True
+        chunk.call.losses[chunk.start + row] += 1
+        return chunk.call.losses[chunk.start + row] >= _LOSSES_TO_BLAME
+
     def _bury(self, chunk: Chunk) -> None:
         """Takes the finished rows of a dead child, blames one row and sends the rest again."""
         call, header = chunk.call, chunk.child.shared.header
         call.store(chunk)
         rows = chunk.unfinished()
         at = header[Word.ROW]
-        if at < 0 and len(rows) == 1:
+        if at < 0 and len(rows) == 1 and self._is_to_blame(chunk, rows[0]):
             at = rows[0]
         status, message = chunk.killed or (
             RowStatus.CRASHED,
