@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 import grpc
-from shardward.v1 import reward_pb2, reward_pb2_grpc, scoring_pb2, scoring_pb2_grpc
+from shardward.v1 import reward_pb2, reward_pb2_grpc, scoring_pb2, scoring_pb2_grpc, types_pb2
 
 from reward_server import status
 from reward_server.handler import Handler
@@ -20,6 +20,25 @@ DEFAULT_TIMEOUT_S = 600.0
 def _time_left_s(context: grpc.aio.ServicerContext[Any, Any]) -> float:
     left = context.time_remaining()
     return DEFAULT_TIMEOUT_S if left is None else max(left - REPLY_MARGIN_S, 0.01)
+
+
+async def _score(
+    handler: Handler,
+    request: reward_pb2.ScoreRolloutsRequest | scoring_pb2.ScoreRequest,
+    context: grpc.aio.ServicerContext[Any, Any],
+) -> types_pb2.RewardBatch:
+    """Scores the rows of either service's request, or ends the call with a status."""
+    try:
+        return await handler.score(
+            request.request_id,
+            request.rollouts,
+            step=request.step,
+            mode=request.mode,
+            fingerprint=request.tokenizer_fingerprint,
+            timeout_s=_time_left_s(context),
+        )
+    except Exception as error:  # noqa: BLE001 - the boundary: becomes a status
+        await status.abort(context, error)
 
 
 class RewardService(reward_pb2_grpc.RewardServiceServicer):
@@ -35,17 +54,7 @@ class RewardService(reward_pb2_grpc.RewardServiceServicer):
         context: grpc.aio.ServicerContext[Any, Any],
     ) -> reward_pb2.ScoreRolloutsResponse:
         """Scores the rows of a training process."""
-        try:
-            rewards = await self._handler.score(
-                request.request_id,
-                request.rollouts,
-                step=request.step,
-                mode=request.mode,
-                fingerprint=request.tokenizer_fingerprint,
-                timeout_s=_time_left_s(context),
-            )
-        except Exception as error:  # noqa: BLE001 - the boundary: becomes a status
-            await status.abort(context, error)
+        rewards = await _score(self._handler, request, context)
         return reward_pb2.ScoreRolloutsResponse(
             request_id=request.request_id, rewards=rewards, row_ids=request.rollouts.row_ids
         )
@@ -70,17 +79,7 @@ class ScoringService(scoring_pb2_grpc.ScoringServiceServicer):
         self, request: scoring_pb2.ScoreRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> scoring_pb2.ScoreResponse:
         """Scores rows for a reward server."""
-        try:
-            rewards = await self._handler.score(
-                request.request_id,
-                request.rollouts,
-                step=request.step,
-                mode=request.mode,
-                fingerprint=request.tokenizer_fingerprint,
-                timeout_s=_time_left_s(context),
-            )
-        except Exception as error:  # noqa: BLE001 - the boundary: becomes a status
-            await status.abort(context, error)
+        rewards = await _score(self._handler, request, context)
         return scoring_pb2.ScoreResponse(
             request_id=request.request_id, rewards=rewards, row_ids=request.rollouts.row_ids
         )
