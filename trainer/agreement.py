@@ -16,6 +16,7 @@ import json
 import logging
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -149,19 +150,27 @@ class Agreement:
             done.set()
             thread.join()
 
-    def all_ok(self, place: str, error: Exception | None, value: dict[str, Any]) -> list[Any]:
+    def all_ok(
+        self,
+        place: str,
+        error: Exception | None,
+        value: dict[str, Any],
+        *,
+        timeout_s: float | None = None,
+    ) -> list[Any]:
         """Exchanges values, or raises on every process if one of them failed.
 
         Args:
             place: where the program is.
             error: what went wrong on this process, or None.
             value: plain values of this process.
+            timeout_s: another bound for this exchange, in seconds.
 
         Raises:
             ProcessesDisagree: a process failed; the message has its index and its error.
         """
         text = f"{type(error).__name__}: {error}" if error else None
-        values = self.exchange(place, {"error": text, "value": value})
+        values = self.exchange(place, {"error": text, "value": value}, timeout_s=timeout_s)
         failed = {p: v["error"] for p, v in enumerate(values) if v["error"]}
         if failed:
             if error is not None and len(failed) == 1 and self.process_count == 1:
@@ -172,3 +181,37 @@ class Agreement:
                 f"process {process} failed at {place!r}{more}: {first}", reason="PROCESS_FAILED"
             ) from error
         return [v["value"] for v in values]
+
+
+class Attempt:
+    """The value of a call or the exception it raised, kept until all processes know."""
+
+    def __init__(self, call: Callable[[], Any]) -> None:
+        """Makes the call."""
+        self.value: Any = None
+        self.error: Exception | None = None
+        try:
+            self.value = call()
+        except Exception as error:  # noqa: BLE001 - raised on all processes after they agree
+            self.error = error
+
+    def get(self) -> Any:
+        """The value, or raises what the call raised."""
+        if self.error is not None:
+            raise self.error
+        return self.value
+
+
+def check_equal(what: str, values: list[Any]) -> None:
+    """Checks that all processes gave the same value.
+
+    Raises:
+        ProcessesDisagree: with both values.
+    """
+    for process, value in enumerate(values):
+        if value != values[0]:
+            raise ProcessesDisagree(
+                f"{what} must be equal on all processes: process 0 has {values[0]}, process"
+                f" {process} has {value}.",
+                reason="PROCESSES_DISAGREE",
+            )

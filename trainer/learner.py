@@ -13,11 +13,9 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import functools
-import hashlib
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import jax
@@ -29,9 +27,9 @@ from tunix.rl.grpo import grpo_learner
 from tunix.rl.rl_cluster import Mode, Role
 
 from trainer import advantage, codec
-from trainer.agreement import Agreement
+from trainer.agreement import Agreement, Attempt, check_equal
+from trainer.batches import AgreedBatches
 from trainer.client import RewardClient
-from trainer.errors import ProcessesDisagree
 from trainer.rollout import RolloutArrays, ShardedRollout
 from trainer.shards import check_whole_groups
 
@@ -133,20 +131,16 @@ class ShardedGRPOLearner(grpo_learner.GRPOLearner):
         self._connect()
 
     def _connect(self) -> None:
-        error: Exception | None = None
-        names: list[list[Any]] = []
-        try:
+        def offer() -> list[list[Any]]:
             fingerprint = codec.tokenizer_fingerprint(self.rl_cluster.tokenizer)
             info = self._client.connect(fingerprint=fingerprint)
-            names = [[fn.name, fn.weight] for fn in info.reward_fns]
-        except Exception as caught:  # noqa: BLE001 - all processes raise it together
-            error = caught
-        timeout = self._client.config.connect_timeout_s
-        offers = self._agreement.all_ok(
-            "connect to the reward server", error, {"fns": names, "t": timeout}
-        )
-        _check_equal("the reward functions and weights", [offer["fns"] for offer in offers])
-        self._reward_fns = [str(name) for name, _ in names]
+            return [[fn.name, fn.weight] for fn in info.reward_fns]
+
+        mine = Attempt(offer)
+        place = "connect to the reward server"
+        offers = self._agreement.all_ok(place, mine.error, {"fns": mine.value})
+        check_equal("the reward functions and weights", [value["fns"] for value in offers])
+        self._reward_fns = [str(name) for name, _ in mine.value]
 
     def _local_sizes(self, config: Any) -> Any:
         """Scales the global batch sizes to the rows that this process iterates."""
@@ -176,17 +170,27 @@ class ShardedGRPOLearner(grpo_learner.GRPOLearner):
                 one did not come in time.
             RewardError: one process only: its reward server failed.
         """
-        evals = _AgreedBatches(self, eval_ds, "eval") if eval_ds is not None else None
-        super().train(_AgreedBatches(self, train_ds, "train"), evals, skip_jit)
+        evals = self._agreed(eval_ds, "eval") if eval_ds is not None else None
+        super().train(self._agreed(train_ds, "train"), evals, skip_jit)
+
+    def _agreed(self, dataset: Iterable[Any], name: str) -> AgreedBatches:
+        return AgreedBatches(
+            dataset,
+            name,
+            agreement=self._agreement,
+            local_shards=None if self._replicated else self._arrays.layout.local_shards,
+            prompt_length=self._rollout.prompt_length,
+            on_prompt_length=self._grow_prompt_length,
+        )
 
     def _compute_trajectory_ids(self, example: Any, steps: int) -> list[str]:
         """Makes ids "<prompt>_<generation>" that are unique in the run, over all processes."""
         n, rows = self._rows_of(len(example["prompts"]))
         return [f"{r // self._g}_{r % self._g}" for r in (steps * n + rows).tolist()]
 
-    def _grow_prompt_length(self, lengths: Iterable[int]) -> None:
+    def _grow_prompt_length(self, length: int) -> None:
         """Remembers the longest prompt of all processes; it never shrinks, so shapes stay."""
-        self._prompt_length = max(self._prompt_length, *lengths)
+        self._prompt_length = max(self._prompt_length, length)
 
     @property
     def _g(self) -> int:
@@ -214,13 +218,13 @@ class ShardedGRPOLearner(grpo_learner.GRPOLearner):
         rows = _merge_local(micro_batches, sizes, layout, replicated=self._replicated)
         row_ids = _row_ids(rows["trajectory_ids"], self._g)
         rollouts = self._sample(rows["prompts"], row_ids, sizes, mode)
-        handle = _Attempt(lambda: self._submit(rows, row_ids, rollouts, mode))
+        owned = Attempt(lambda: self._owned_rollouts(rows, row_ids, rollouts, mode))
+        handle = Attempt(lambda: self._client.submit(owned.get()))
         ref_logps, old_logps = self._log_probs(rollouts, sizes)
         packed, wait_s = self._await_rewards(handle, mode)
         examples = []
         start = 0
-        owned = np.isin(layout.merged_local_rows(sizes), _owned_ids(layout, sizes))
-        samples = self._samples(rows["prompts"], rollouts, packed, owned)
+        samples = self._samples(owned.value, packed)
         for index, n in enumerate(sizes):
             stop = start + layout.rows_per_shard(n)
             part = self._arrays.part_of_each_shard if len(sizes) > 1 else _whole
@@ -281,10 +285,10 @@ class ShardedGRPOLearner(grpo_learner.GRPOLearner):
         step = min(rows, n) // layout.shards
         return list(rl_utils.chunk_slices_by_size(stop=per_shard, step=step))
 
-    def _submit(
+    def _owned_rollouts(
         self, rows: dict[str, Any], row_ids: NDArray[np.int64], rollouts: RolloutArrays, mode: Mode
-    ) -> Any:
-        """Copies the owned rows' completions to the host and sends them off."""
+    ) -> codec.LocalRollouts:
+        """Copies the owned rows' completions to the host, with all that goes with them."""
         layout = self._arrays.layout
         n = rollouts.completion_ids.shape[0]
         completion_ids = self._arrays.owned_rows(rollouts.completion_ids)
@@ -297,7 +301,7 @@ class ShardedGRPOLearner(grpo_learner.GRPOLearner):
         columns = {
             name: [values[i] for i in keep] for name, values in rows.items() if name != "prompts"
         }
-        local = codec.LocalRollouts(
+        return codec.LocalRollouts(
             row_ids=row_ids[keep],
             group_ids=row_ids[keep] // self._g,
             prompts=[rows["prompts"][i] for i in keep],
@@ -309,7 +313,6 @@ class ShardedGRPOLearner(grpo_learner.GRPOLearner):
             step=self.rl_cluster.global_steps,
             mode=str(mode),
         )
-        return self._client.submit(local)
 
     def _log_probs(self, rollouts: RolloutArrays, sizes: list[int]) -> tuple[Any, Any]:
         """Computes reference and old log-probabilities where the algorithm wants them."""
@@ -339,46 +342,30 @@ class ShardedGRPOLearner(grpo_learner.GRPOLearner):
             join([jax.device_put(x, pin) for x in parts]) if parts else None for parts in (ref, old)
         )
 
-    def _await_rewards(self, handle: _Attempt, mode: Mode) -> tuple[NDArray[np.float32], float]:
+    def _await_rewards(self, handle: Attempt, mode: Mode) -> tuple[NDArray[np.float32], float]:
         """Waits for this process's rewards; all processes go on, or none does.
 
         Returns:
             Packed rewards of the owned rows [b, 2 F + 2], and the seconds waited.
         """
         start = time.monotonic()
-        rewards = _Attempt(lambda: handle.get().result())
+        rewards = Attempt(lambda: handle.get().result())
         wait_s = time.monotonic() - start
         failed = rewards.value.failures if rewards.value else []
         place = f"rewards of step {self.rl_cluster.global_steps} ({mode})"
-        values = self._agreement.exchange(
+        names = list(rewards.value.reward_fns) if rewards.value else self._reward_fns
+        fns = self._agreement.all_ok(
             place,
-            {
-                "error": rewards.error and f"{type(rewards.error).__name__}: {rewards.error}",
-                "fns": list(rewards.value.reward_fns) if rewards.value else self._reward_fns,
-                "failed": failed[:3],
-            },
+            rewards.error,
+            {"fns": names},
             timeout_s=self._client.config.timeout_s + _REWARD_MARGIN_S,
         )
-        self._raise_failed(place, values, rewards.error)
-        _check_equal("the reward functions", [value["fns"] for value in values])
+        check_equal("the reward functions", [value["fns"] for value in fns])
         for row, status, fn, message in failed[:3]:
             logger.warning("row failed row=%d status=%s fn=%s: %s", row, status, fn, message)
         if rewards.value is None:
             return np.zeros((0, 2 * len(self._reward_fns) + 2), np.float32), wait_s
         return advantage.pack(rewards.value), wait_s
-
-    def _raise_failed(self, place: str, values: list[Any], own: BaseException | None) -> None:
-        failed = {p: value["error"] for p, value in enumerate(values) if value["error"]}
-        if not failed:
-            return
-        if len(values) == 1 and own is not None:
-            raise own
-        process, text = next(iter(failed.items()))
-        raise ProcessesDisagree(
-            f"process {process} could not get the {place}"
-            f" (failed processes: {sorted(failed)}): {text}",
-            reason="REWARDS_FAILED",
-        ) from own
 
     def _advantages(self, packed: NDArray[np.float32], n: int) -> tuple[jax.Array, dict[str, Any]]:
         contributions = self._arrays.from_owned_rows(packed, n)
@@ -432,154 +419,19 @@ class ShardedGRPOLearner(grpo_learner.GRPOLearner):
             )
 
     def _samples(
-        self,
-        prompts: list[str],
-        rollouts: RolloutArrays,
-        packed: NDArray[np.float32],
-        owned: NDArray[np.bool_],
-        count: int = 4,
+        self, owned: codec.LocalRollouts, packed: NDArray[np.float32], count: int = 4
     ) -> list[tuple[str, str, float]]:
-        if self._on_step is None or not len(packed):
+        if self._on_step is None:
             return []
-        ids = self._arrays.owned_rows(rollouts.completion_ids)[:count]
-        ends = self._rollout.end_token_ids(self.rl_cluster.get_rollout_config(Mode.TRAIN))
-        lengths = codec.completion_lengths(ids, ends)
-        mine = [prompts[i] for i in np.flatnonzero(owned)[:count]]
+        ids = owned.completion_ids[:count]
+        lengths = codec.completion_lengths(ids, owned.end_token_ids)
         decode = self.rl_cluster.tokenizer.decode
         return [
             (prompt, decode(row[:size].tolist()), float(total) if ok else float("nan"))
             for prompt, row, size, (total, ok) in zip(
-                mine, ids, lengths, packed[:count, -2:], strict=True
+                owned.prompts[:count], ids, lengths, packed[:count, -2:], strict=True
             )
         ]
-
-
-class _Attempt:
-    """The value of a call or the exception it raised, kept until all processes know."""
-
-    def __init__(self, call: Callable[[], Any]) -> None:
-        self.value: Any = None
-        self.error: Exception | None = None
-        try:
-            self.value = call()
-        except Exception as error:  # noqa: BLE001 - raised on all processes after they agree
-            self.error = error
-
-    def get(self) -> Any:
-        if self.error is not None:
-            raise self.error
-        return self.value
-
-
-class _AgreedBatches:
-    """Iterates a dataset in step with all other processes.
-
-    For each batch the processes agree that everybody has one of the same size; the run ends on
-    all as soon as it ends on one.
-    """
-
-    def __init__(self, learner: ShardedGRPOLearner, dataset: Iterable[Any], name: str) -> None:
-        self._learner = learner
-        self._dataset = dataset
-        self._name = name
-
-    def __iter__(self) -> Iterator[Any]:
-        learner = self._learner
-        batches, number = iter(self._dataset), 0
-        while True:
-            attempt = _Attempt(lambda: next(batches, None))
-            value: dict[str, Any] = {"rows": 0, "digest": "", "length": 0, "shards": []}
-            if attempt.value is not None:
-                attempt = _Attempt(functools.partial(_checked_batch, attempt.value))
-            if attempt.value is not None:
-                prompts = attempt.value["prompts"]
-                value = {
-                    "rows": len(prompts),
-                    "digest": hashlib.sha256("\0".join(prompts).encode()).hexdigest()[:16],
-                    "length": learner._rollout.prompt_length(prompts),  # noqa: SLF001
-                    "shards": learner._arrays.layout.local_shards,  # noqa: SLF001
-                }
-            place = f"{self._name} batch {number}"
-            values = learner._agreement.all_ok(place, attempt.error, value)  # noqa: SLF001
-            ended = [p for p, v in enumerate(values) if not v["rows"]]
-            if ended:
-                if len(ended) < len(values):
-                    logger.warning("data ended early on processes=%s at %s", ended, place)
-                return
-            _check_batches(values, place, replicated=learner._replicated)  # noqa: SLF001
-            learner._grow_prompt_length(v["length"] for v in values)  # noqa: SLF001
-            number += 1
-            yield attempt.value
-
-
-def _checked_batch(batch: Any) -> dict[str, Any]:
-    """Checks the columns of a batch; prompts become strings."""
-    if "prompts" not in batch:
-        raise ValueError(f"a batch must have the column 'prompts', got {sorted(batch)}.")
-    prompts = [str(p) for p in batch["prompts"]]
-    for name, values in batch.items():
-        if len(values) != len(prompts):
-            raise ValueError(
-                f"column {name!r} must have one value per prompt ({len(prompts)}),"
-                f" got {len(values)}."
-            )
-    columns = {
-        name: values
-        if isinstance(values, np.ndarray) and values.ndim == 1
-        else _object_array(values)
-        for name, values in batch.items()
-    }
-    return {**columns, "prompts": np.array(prompts, dtype=object)}
-
-
-def _object_array(values: Any) -> NDArray[np.object_]:
-    """A 1-D array of Python values, so that Tunix repeats rows and not what is in them."""
-    out = np.empty(len(values), dtype=object)
-    for i, value in enumerate(values):
-        out[i] = value
-    return out
-
-
-def _check_batches(values: list[dict[str, Any]], place: str, *, replicated: bool) -> None:
-    """Checks that the batches of all processes make up one global batch."""
-    seen: dict[str, tuple[int, list[int]]] = {}
-    for process, value in enumerate(values):
-        share = 1 if replicated else len(value["shards"])
-        first = 1 if replicated else len(values[0]["shards"])
-        if value["rows"] * first != values[0]["rows"] * share:
-            raise ProcessesDisagree(
-                f"{place}: process 0 has {values[0]['rows']} rows, process {process} has"
-                f" {value['rows']}. Give every process batches of its share.",
-                reason="BATCH_SIZE",
-            )
-        other, shards = seen.setdefault(value["digest"], (process, value["shards"]))
-        same_rows = replicated or shards == value["shards"]
-        if other != process and not same_rows:
-            raise ProcessesDisagree(
-                f"{place}: processes {other} and {process} have the same prompts but hold"
-                " different rows. Pass data='replicated', or give each process its own prompts.",
-                reason="SAME_DATA",
-            )
-    by_shards: dict[str, tuple[int, str]] = {}
-    for process, value in enumerate(values):
-        key = "all" if replicated else str(value["shards"])
-        other, digest = by_shards.setdefault(key, (process, value["digest"]))
-        if digest != value["digest"]:
-            raise ProcessesDisagree(
-                f"{place}: processes {other} and {process} hold the same rows but have different"
-                " prompts. Feed both the same data.",
-                reason="DIFFERENT_DATA",
-            )
-
-
-def _check_equal(what: str, values: list[Any]) -> None:
-    for process, value in enumerate(values):
-        if value != values[0]:
-            raise ProcessesDisagree(
-                f"{what} must be equal on all processes: process 0 has {values[0]}, process"
-                f" {process} has {value}.",
-                reason="PROCESSES_DISAGREE",
-            )
 
 
 def _share(name: str, size: int, held: int, shards: int) -> int:
@@ -667,13 +519,6 @@ def _merge_local(
             values.extend([column[i] for i in rows] if replicated else column)
         merged[name] = [values[i] for i in order]
     return merged
-
-
-def _owned_ids(layout: Any, sizes: list[int]) -> NDArray[np.int64]:
-    starts = np.cumsum([0, *sizes])
-    return np.concatenate(
-        [start + layout.owned_rows(n) for start, n in zip(starts, sizes, strict=False)]
-    )
 
 
 def _rows_of_part(

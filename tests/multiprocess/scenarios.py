@@ -156,18 +156,13 @@ def train(process, endpoint, scenario):
         agreement_timeout_s=60,
         on_step=reports.append,
     )
-    submit = learner._submit
+    submit = learner._client.submit
 
-    def spy(rows, row_ids, rollouts, mode):
-        layout = learner._arrays.layout
-        keep = np.isin(
-            layout.local_rows(len(rollouts.completion_ids)),
-            layout.owned_rows(len(rollouts.completion_ids)),
-        )
-        seen["row_ids"].append(row_ids[keep].tolist())
-        return submit(rows, row_ids, rollouts, mode)
+    def spy(rollouts):
+        seen["row_ids"].append(rollouts.row_ids.tolist())
+        return submit(rollouts)
 
-    learner._submit = spy
+    learner._client.submit = spy
     process_batches = learner._process_accumulated_batches
 
     def spy_batches(**kwargs):
