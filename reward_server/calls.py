@@ -82,7 +82,7 @@ class Call:
         self.ranges.clear()
         self.queued = 0
 
-    def message(self, start: int, end: int) -> tuple[dict[str, Any], bytes]:
+    def message(self, start: int, end: int) -> tuple[dict[str, Any], list[memoryview]]:
         """Makes the frame that sends rows [start, end) to a child."""
         batch = self.batch
         parts = [
@@ -103,7 +103,7 @@ class Call:
             "step": batch.step,
             "mode": batch.mode,
         }
-        return header, b"".join(part.astype(np.int32, copy=False).tobytes() for part in parts)
+        return header, [np.ascontiguousarray(part, np.int32).view(np.uint8).data for part in parts]
 
     def store(self, chunk: Chunk) -> None:
         """Takes over what a child left in shared memory for a chunk."""

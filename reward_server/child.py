@@ -8,6 +8,7 @@ main thread, row by row; a row's results are in shared memory as soon as it is f
 
 from __future__ import annotations
 
+import array
 import asyncio
 import contextlib
 import ctypes
@@ -29,6 +30,7 @@ from reward_server.frames import Word
 
 _MAX_MESSAGE = 1000
 _BEAT_S = 0.05
+_OK = int(RowStatus.OK)
 _PR_SET_PDEATHSIG = 1
 
 
@@ -47,7 +49,7 @@ class _Rows:
         rest = numbers[self.count :]
         total = int(lengths.sum())
         self.ids = decode.split(rest[:total], lengths)
-        self.prompt_ids: list[list[int]] | None = None
+        self.prompt_ids: list[array.array[int]] | None = None
         if self.prompts is None:
             rest = rest[total:]
             lengths = rest[: self.count].astype(np.int64)
@@ -57,6 +59,7 @@ class _Rows:
         self.extras: dict[str, list[tuple[int, float]]] = {}
         self.failed: dict[int, RowStatus] = {}
         self.texts: dict[bool, tuple[list[str], list[str]]] = {}
+        self._selected: dict[str, dict[str, list[Any]]] = {}
 
     def decode(self, tokenizer: decode.Tokenizer, *, skip_special_tokens: bool) -> None:
         """Decodes prompts and completions once for this option."""
@@ -74,12 +77,14 @@ class _Rows:
 
     def arguments(self, function: registry.RewardFn, row: int) -> dict[str, Any]:
         """Builds the keyword arguments of a function for one row."""
+        name = function.config.name
+        if (columns := self._selected.get(name)) is None:
+            columns = self._selected[name] = function.select(self.columns)
         prompts, completions = self.texts[function.config.skip_special_tokens]
-        columns = {name: values[row] for name, values in self.columns.items()}
         given = self.given
         if "log_extra" in function.given:
             given = {**given, "log_extra": functools.partial(self._log_extra, row)}
-        return function.arguments(prompts[row], completions[row], columns, given)
+        return function.arguments(row, prompts, completions, columns, given)
 
     def _log_extra(self, row: int, name: str, value: Any) -> None:
         if isinstance(value, list | tuple) and len(value) == 1:
@@ -158,7 +163,8 @@ class Child:
     def _probe(self, function: registry.RewardFn) -> str | None:
         probe = function.probe
         given = {"mode": "train", "step": 0, "log_extra": lambda *_: None}
-        arguments = function.arguments(probe.prompt, probe.completion, probe.columns, given)
+        columns = function.select({name: [value] for name, value in probe.columns.items()})
+        arguments = function.arguments(0, [probe.prompt], [probe.completion], columns, given)
         try:
             result = function.call(**arguments)
             if function.is_async:
@@ -210,17 +216,18 @@ class Child:
             header[Word.ROW] = row
             if row >= header[Word.STOP_AT]:
                 break
-            header[Word.ROW_STARTED] = time.monotonic_ns()
+            now = header[Word.ROW_STARTED] = time.monotonic_ns()
             for index, function in self._sync:
-                self._run(rows, row, index, function)
-            statuses[row] = rows.failed.get(row, RowStatus.OK)
+                now = self._run(rows, row, index, function, now)
+            statuses[row] = rows.failed.get(row, _OK)
         header[Word.ROW] = -1
 
-    def _run(self, rows: _Rows, row: int, index: int, function: registry.RewardFn) -> None:
+    def _run(
+        self, rows: _Rows, row: int, index: int, function: registry.RewardFn, started: int
+    ) -> int:
+        """Scores a row with one function; takes and returns the time in nanoseconds."""
         header = self._shared.header
-        header[Word.STARTED] = 0
         header[Word.FUNCTION] = index
-        started = time.monotonic_ns()
         try:
             arguments = rows.arguments(function, row)
             header[Word.STARTED] = started
@@ -231,7 +238,9 @@ class Child:
         else:
             header[Word.STARTED] = 0
             self._shared.rewards_flat[row * len(self._functions) + index] = value
-        self._shared.score_ns[index] += time.monotonic_ns() - started
+        ended = time.monotonic_ns()
+        self._shared.score_ns[index] += ended - started
+        return ended
 
     async def _score_async(self, rows: _Rows) -> None:
         limit = asyncio.Semaphore(self._max_async_rows)
@@ -306,7 +315,8 @@ class Child:
         return self._loop
 
     def _send(self, header: dict[str, Any]) -> None:
-        self._sock.sendall(frames.encode(header))
+        for part in frames.encode(header):
+            self._sock.sendall(part)
 
     def _receive(self) -> tuple[dict[str, Any], bytes]:
         return frames.decode(self._read)

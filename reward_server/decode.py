@@ -7,6 +7,7 @@ Legend: b rows, T ids of all rows together.
 
 from __future__ import annotations
 
+import array
 import functools
 import hashlib
 import json
@@ -101,7 +102,7 @@ class Tokenizer:
         """Id of the pad token, or None when the tokenizer's files name none."""
         return self._id(self._pad_token)
 
-    def decode(self, rows: list[list[int]], *, skip_special_tokens: bool) -> list[str]:
+    def decode(self, rows: Sequence[Sequence[int]], *, skip_special_tokens: bool) -> list[str]:
         """Decodes rows of ids, each as a whole."""
         texts: list[str] = self._inner.decode_batch(rows, skip_special_tokens=skip_special_tokens)
         return texts
@@ -119,9 +120,12 @@ def _token_text(value: object) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def split(ids: NDArray[np.int32], lengths: NDArray[np.int64]) -> list[list[int]]:
-    """Splits concatenated ids [T] into b lists."""
-    values = ids.tolist()
+def split(ids: NDArray[np.int32], lengths: NDArray[np.int64]) -> list[array.array[int]]:
+    """Splits concatenated ids [T] into b rows.
+
+    Arrays, not lists: a list would hold an object for every id before the first is decoded.
+    """
+    values = array.array("i", ids.astype(np.int32, copy=False).tobytes())
     ends = np.cumsum(lengths).tolist()
     starts = [0, *ends][: len(ends)]
     return [values[start:end] for start, end in zip(starts, ends, strict=True)]
@@ -149,22 +153,35 @@ def cut(
     """
     lengths = np.asarray(lengths, np.int64)
     ids = np.asarray(completion_ids, np.int32)
-    drop = np.zeros(ids.size, np.bool_)
-    for end_id in end_ids:
-        drop |= ids == end_id
-    row_ends = np.cumsum(lengths)
-    positions = np.flatnonzero(drop)
-    if positions.size:
-        row_starts = row_ends - lengths
-        firsts = np.append(positions, ids.size)[np.searchsorted(positions, row_starts)]
-        drop = np.arange(ids.size) >= np.repeat(np.minimum(firsts, row_ends), lengths)
-    if pad_id is not None:
-        drop |= ids == pad_id
-    if not drop.any():
+    ids, lengths = _cut_at_end(ids, lengths, end_ids)
+    if pad_id is None:
         return ids, lengths
-    keep = ~drop
+    keep = ids != pad_id
+    if keep.all():
+        return ids, lengths
     counts = np.concatenate([[0], np.cumsum(keep, dtype=np.int64)])
+    row_ends = np.cumsum(lengths)
     return ids[keep], counts[row_ends] - counts[row_ends - lengths]
+
+
+def _cut_at_end(
+    ids: NDArray[np.int32], lengths: NDArray[np.int64], end_ids: Sequence[int]
+) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    is_end = np.zeros(ids.size, np.bool_)
+    for end_id in end_ids:
+        is_end |= ids == end_id
+    positions = np.flatnonzero(is_end)
+    if not positions.size:
+        return ids, lengths
+    row_ends = np.cumsum(lengths)
+    row_starts = row_ends - lengths
+    firsts = np.append(positions, ids.size)[np.searchsorted(positions, row_starts)]
+    firsts = np.minimum(firsts, row_ends)
+    keep = np.ones(ids.size, np.bool_)
+    # A loop over rows touches less memory than an index for every id.
+    for first, row_end in zip(firsts.tolist(), row_ends.tolist(), strict=True):
+        keep[first:row_end] = False
+    return ids[keep], firsts - row_starts
 
 
 def check_ids(

@@ -8,7 +8,6 @@ memory holds what must survive a killed child: where it is and every finished ro
 
 from __future__ import annotations
 
-import enum
 import json
 import mmap
 import struct
@@ -17,14 +16,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 PREFIX = struct.Struct("<II")
 _HEADER_WORDS = 16
 
 
-class Word(enum.IntEnum):
+class Word:
     """Words of the header, int64 each; times are `time.monotonic_ns`."""
+
+    # Plain integers: an enum's cost some microseconds a row.
 
     ROW = 0  # row of the chunk being scored; -1 outside sync functions
     FUNCTION = 1  # function being run or, at the start, loaded
@@ -37,10 +38,11 @@ class Word(enum.IntEnum):
     JUDGED = 8  # 1 once all async functions of the chunk are through
 
 
-def encode(header: dict[str, Any], binary: bytes = b"") -> bytes:
-    """Makes a frame."""
+def encode(header: dict[str, Any], binary: Sequence[memoryview] = ()) -> list[memoryview]:
+    """Makes a frame, in parts to be sent one after the other."""
     text = json.dumps(header).encode()
-    return b"".join((PREFIX.pack(len(text), len(binary)), text, binary))
+    prefix = PREFIX.pack(len(text), sum(part.nbytes for part in binary))
+    return [memoryview(prefix + text), *(part for part in binary if part.nbytes)]
 
 
 def decode(read: Callable[[int], bytearray]) -> tuple[dict[str, Any], bytes]:
@@ -97,7 +99,7 @@ class Shared:
         self.rewards[:rows] = np.nan
         for i in range(len(self.score_ns)):
             self.score_ns[i] = 0
-        for word in Word:
+        for word in range(_HEADER_WORDS):
             self.header[word] = 0
         self.header[Word.ROW] = -1
         self.header[Word.STOP_AT] = rows

@@ -96,10 +96,12 @@ def _cut(
 ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     """Cuts rows, and checks what is left of them before padding moves positions."""
     ids, lengths = decode.cut(ids, lengths, ends, None)
-    # Trainers pad with ids beyond the vocabulary, too.
-    checked = ids if pad is None else np.where(ids == pad, np.int32(0), ids)
+    beyond = ids.size and not 0 <= ids.min() <= ids.max() < vocab_size
     try:
-        decode.check_ids(checked, lengths, vocab_size=vocab_size, name=f"{name}_ids")
+        if beyond:
+            # Trainers pad with ids beyond the vocabulary, too.
+            checked = ids if pad is None else np.where(ids == pad, np.int32(0), ids)
+            decode.check_ids(checked, lengths, vocab_size=vocab_size, name=f"{name}_ids")
     except ValueError as error:
         raise RequestError(f"{name}_ids", str(error)) from error
     return decode.cut(ids, lengths, [], pad)

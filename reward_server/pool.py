@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _MAX_CHUNK = 256
 _FIRST_CHUNK = 16
 _CHUNK_S = 0.025
+_LEAST_CHUNK_S = 0.001
 _SMOOTHING = 0.2
 _TICK_S = 0.05
 _MEMORY_TICKS = 10
@@ -314,7 +315,10 @@ class Pool:
             rows = _FIRST_CHUNK
         else:
             rows = max(1, min(_MAX_CHUNK, int(_CHUNK_S / self._row_s)))
-        return min(rows, math.ceil(queued / (2 * self.slots)))
+        # Smaller towards the end, so that the children end together, but never so small that the
+        # turn-around costs more than that.
+        least = 1 if self._row_s is None else int(_LEAST_CHUNK_S / self._row_s)
+        return min(rows, max(least, math.ceil(queued / (2 * self.slots))))
 
     def _steal(self) -> None:
         # Async functions of stolen rows would run twice, and a judge costs money.

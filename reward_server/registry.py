@@ -60,30 +60,40 @@ class RewardFn:
     has_probe: bool
     file: str
 
+    def select(self, columns: dict[str, list[Any]]) -> dict[str, list[Any]]:
+        """Picks the dataset columns that the function takes."""
+        if self.columns is None:
+            return columns
+        return {name: columns[name] for name in self.columns if name in columns}
+
     def arguments(
-        self, prompt: str, completion: str, columns: dict[str, Any], given: dict[str, Any]
+        self,
+        row: int,
+        prompts: list[str],
+        completions: list[str],
+        columns: dict[str, list[Any]],
+        given: dict[str, Any],
     ) -> dict[str, Any]:
         """Builds the keyword arguments for one row.
 
         Args:
-            prompt: text of the prompt.
-            completion: text of the completion.
-            columns: value of each dataset column in this row.
+            row: index of the row in the lists.
+            prompts: texts of the prompts.
+            completions: texts of the completions.
+            columns: dataset columns as picked by `select`.
             given: values of `mode`, `step` and `log_extra`.
         """
-        if self.columns is None:
-            values = columns
-        else:
-            values = {name: columns[name] for name in self.columns if name in columns}
         if self.config.per == "row":
-            arguments = {**values, "completion": completion}
+            arguments: dict[str, Any] = {name: values[row] for name, values in columns.items()}
+            arguments["completion"] = completions[row]
             if self.takes_prompt:
-                arguments["prompt"] = prompt
+                arguments["prompt"] = prompts[row]
         else:
-            arguments = {name: [value] for name, value in values.items()}
-            arguments["completions"] = [completion]
+            one = slice(row, row + 1)
+            arguments = {name: values[one] for name, values in columns.items()}
+            arguments["completions"] = completions[one]
             if self.takes_prompt:
-                arguments["prompts"] = [prompt]
+                arguments["prompts"] = prompts[one]
         for name in self.given:
             arguments[name] = given[name]
         return arguments
@@ -94,7 +104,9 @@ class RewardFn:
         Raises:
             InvalidValue: it is not one finite number.
         """
-        if self.config.per == "list":
+        if self.config.per == "list" and type(result) is list and len(result) == 1:
+            result = result[0]
+        elif self.config.per == "list":
             try:
                 length = len(result)  # type: ignore[arg-type]
                 if length == 1:
@@ -108,6 +120,8 @@ class RewardFn:
 
 
 def _number(value: object) -> float:
+    if type(value) is float and -_MAX_FLOAT32 <= value <= _MAX_FLOAT32:
+        return value
     if value is None:
         raise InvalidValue("returned None")
     if isinstance(value, str | bytes):

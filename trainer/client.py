@@ -125,10 +125,12 @@ class RewardClient:
         self._calls += 1
         deadline = time.monotonic() + self.config.timeout_s
         calls = []
-        for part, rows in enumerate(codec.split_rows(rollouts, self.config.call_bytes)):
+        lengths = codec.completion_lengths(rollouts.completion_ids, rollouts.end_token_ids)
+        for part, rows in enumerate(codec.split_rows(rollouts, lengths, self.config.call_bytes)):
             request = codec.encode_request(
                 rollouts,
                 rows,
+                lengths,
                 request_id=f"{self._run}/{rollouts.step}/{self.process_index}/{self._calls}.{part}",
                 process_index=self.process_index,
                 fingerprint=self.fingerprint,

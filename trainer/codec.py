@@ -107,7 +107,9 @@ def completion_lengths(
         >>> completion_lengths(np.array([[5, 2, 7], [5, 6, 7]], np.int32), [2])
         array([2, 3], dtype=int32)
     """
-    ends = np.isin(completion_ids, list(end_token_ids))
+    ends = np.zeros(completion_ids.shape, np.bool_)
+    for end_token_id in end_token_ids:
+        ends |= completion_ids == end_token_id
     width = completion_ids.shape[1]
     lengths: NDArray[np.int32] = np.where(ends.any(axis=1), ends.argmax(axis=1) + 1, width).astype(
         np.int32
@@ -160,12 +162,12 @@ def encode_column(name: str, values: Sequence[Any]) -> types_pb2.Column:
     return types_pb2.Column(name=name, json_values={"values": texts})
 
 
-def split_rows(rollouts: LocalRollouts, call_bytes: int) -> Iterator[slice]:
+def split_rows(
+    rollouts: LocalRollouts, lengths: NDArray[np.int32], call_bytes: int
+) -> Iterator[slice]:
     """Cuts rows into runs of at most about call_bytes of ids and prompts each."""
-    lengths = completion_lengths(rollouts.completion_ids, rollouts.end_token_ids)
-    sizes = 4 * lengths.astype(np.int64) + [
-        len(p.encode("utf-8", "replace")) for p in rollouts.prompts
-    ]
+    texts = [len(prompt.encode("utf-8", "replace")) for prompt in rollouts.prompts]
+    sizes = 4 * lengths.astype(np.int64) + texts
     start, total = 0, 0
     for row, size in enumerate(sizes.tolist()):
         if row > start and total + size > call_bytes:
@@ -176,17 +178,38 @@ def split_rows(rollouts: LocalRollouts, call_bytes: int) -> Iterator[slice]:
         yield slice(start, len(sizes))
 
 
+def _without_padding(ids: NDArray[np.int32], lengths: NDArray[np.int32]) -> bytes:
+    """Joins the first `lengths` ids of each row, as little-endian int32."""
+    whole = memoryview(np.ascontiguousarray(ids, "<i4")).cast("B")
+    starts = (4 * ids.shape[1] * np.arange(len(ids))).tolist()
+    return b"".join(
+        [whole[start : start + 4 * n] for start, n in zip(starts, lengths.tolist(), strict=True)]
+    )
+
+
 def encode_request(
-    rollouts: LocalRollouts, rows: slice, *, request_id: str, process_index: int, fingerprint: str
+    rollouts: LocalRollouts,
+    rows: slice,
+    lengths: NDArray[np.int32],
+    *,
+    request_id: str,
+    process_index: int,
+    fingerprint: str,
 ) -> reward_pb2.ScoreRolloutsRequest:
-    """Encodes some rows as one request; ids travel without padding."""
-    ids = rollouts.completion_ids[rows]
-    lengths = completion_lengths(ids, rollouts.end_token_ids)
-    kept = np.arange(ids.shape[1])[None, :] < lengths[:, None]
+    """Encodes some rows as one request; ids travel without padding.
+
+    Args:
+        rollouts: all rows.
+        rows: those to encode.
+        lengths: int32 [b], as `completion_lengths` gives them for all rows.
+        request_id: id of the call.
+        process_index: index of this process.
+        fingerprint: of the trainer's tokenizer, or "".
+    """
     prefixes = rollouts.completion_prefixes
     batch = types_pb2.RolloutBatch(
-        completion_ids=ids[kept].astype("<i4").tobytes(),
-        completion_lengths=lengths.tolist(),
+        completion_ids=_without_padding(rollouts.completion_ids[rows], lengths[rows]),
+        completion_lengths=lengths[rows].tolist(),
         prompts=list(rollouts.prompts[rows]),
         completion_prefixes=list(prefixes[rows]) if prefixes is not None else [],
         columns=[encode_column(name, values[rows]) for name, values in rollouts.columns.items()],

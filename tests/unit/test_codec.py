@@ -31,8 +31,9 @@ def rollouts(**changes):
 
 def encode(local):
     """Both rows as a request."""
+    lengths = codec.completion_lengths(local.completion_ids, local.end_token_ids)
     return codec.encode_request(
-        local, slice(0, 2), request_id="r", process_index=1, fingerprint="f"
+        local, slice(0, 2), lengths, request_id="r", process_index=1, fingerprint="f"
     )
 
 
@@ -98,8 +99,9 @@ def test_lengths_must_match() -> None:
 def test_split_rows_covers_every_row_once() -> None:
     """A batch over the limit is cut between rows; a row alone over it still goes."""
     local = rollouts()
-    assert list(codec.split_rows(local, 10**6)) == [slice(0, 2)]
-    assert list(codec.split_rows(local, 1)) == [slice(0, 1), slice(1, 2)]
+    lengths = codec.completion_lengths(local.completion_ids, local.end_token_ids)
+    assert list(codec.split_rows(local, lengths, 10**6)) == [slice(0, 2)]
+    assert list(codec.split_rows(local, lengths, 1)) == [slice(0, 1), slice(1, 2)]
 
 
 def test_answer_with_a_failed_row() -> None:
