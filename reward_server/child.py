@@ -82,14 +82,21 @@ class _Rows:
             columns = self._selected[name] = function.select(self.columns)
         prompts, completions = self.texts[function.config.skip_special_tokens]
         given = self.given
-        if "log_extra" in function.given:
-            given = {**given, "log_extra": functools.partial(self._log_extra, row)}
+        if function.needs_row:
+            log = functools.partial(self._log, row)
+            ids = self.ids[row].tolist()
+            given = {**given, "log_extra": log, "log_metric": log, "completion_ids": ids}
         return function.arguments(row, prompts, completions, columns, given)
 
-    def _log_extra(self, row: int, name: str, value: Any) -> None:
+    def _log(self, row: int, name: str, value: Any) -> None:
+        """Keeps a number for the extra columns; they hold no texts, which are left out."""
         if isinstance(value, list | tuple) and len(value) == 1:
             value = value[0]
-        self.extras.setdefault(str(name), []).append((row, float(value)))
+        try:
+            number = float(value)
+        except (TypeError, ValueError, OverflowError):
+            return
+        self.extras.setdefault(str(name), []).append((row, number))
 
 
 class Child:
@@ -162,7 +169,8 @@ class Child:
 
     def _probe(self, function: registry.RewardFn) -> str | None:
         probe = function.probe
-        given = {"mode": "train", "step": 0, "log_extra": lambda *_: None}
+        given: dict[str, Any] = {"mode": "train", "step": 0, "completion_ids": []}
+        given |= {"log_extra": lambda *_: None, "log_metric": lambda *_: None}
         columns = function.select({name: [value] for name, value in probe.columns.items()})
         arguments = function.arguments(0, [probe.prompt], [probe.completion], columns, given)
         try:

@@ -61,6 +61,8 @@ class RewardFnConfig:
         timeout_s: seconds for one row.
         per: "list" calls with lists of prompts and completions, "row" with one of each.
         skip_special_tokens: whether special tokens are left out of the decoded text.
+        messages: whether texts are handed over as chats of one message, as TRL does:
+            `[{"role": "assistant", "content": completion}]`.
         probe: row to score when a child starts, or None for the module's `EXAMPLE`.
     """
 
@@ -70,6 +72,7 @@ class RewardFnConfig:
     timeout_s: float = DEFAULT_TIMEOUT_S
     per: str = "list"
     skip_special_tokens: bool = True
+    messages: bool = False
     probe: Probe | None = None
 
     def __post_init__(self) -> None:
@@ -96,10 +99,9 @@ class RewardFnConfig:
             raise ConfigError(f"`timeout_s` must be > 0 seconds, got {self.timeout_s!r}.")
         if self.per not in ("list", "row"):
             raise ConfigError(f'`per` must be "list" or "row", got {self.per!r}.')
-        if not isinstance(self.skip_special_tokens, bool):
-            raise ConfigError(
-                f"`skip_special_tokens` must be true or false, got {self.skip_special_tokens!r}."
-            )
+        for name in ("skip_special_tokens", "messages"):
+            if not isinstance(getattr(self, name), bool):
+                raise ConfigError(f"`{name}` must be true or false, got {getattr(self, name)!r}.")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 # Given by the child itself; every other parameter is a dataset column.
-_GIVEN = ("prompts", "completions", "prompt", "completion", "mode", "step", "log_extra", "kwargs")
+ROW_GIVEN = ("completion_ids", "log_extra", "log_metric")
+_CALL_GIVEN = ("mode", "step")
+_TEXTS = ("prompts", "completions", "prompt", "completion")
+_GIVEN = (*_TEXTS, *_CALL_GIVEN, *ROW_GIVEN, "kwargs")
 _MAX_FLOAT32 = 3.4028234663852886e38
 
 
@@ -42,7 +45,8 @@ class RewardFn:
         is_async: whether it is a coroutine function.
         required_columns: columns without a default.
         columns: columns to hand over, or None for all.
-        given: which of `mode`, `step` and `log_extra` to hand over.
+        given: which of `mode`, `step` and those of `ROW_GIVEN` to hand over.
+        needs_row: whether one of `ROW_GIVEN` is among them.
         takes_prompt: whether to hand over the prompt.
         probe: row to score when the child starts.
         has_probe: whether somebody wrote that row, or it was made up.
@@ -55,6 +59,7 @@ class RewardFn:
     required_columns: tuple[str, ...]
     columns: tuple[str, ...] | None
     given: tuple[str, ...]
+    needs_row: bool
     takes_prompt: bool
     probe: Probe
     has_probe: bool
@@ -81,22 +86,26 @@ class RewardFn:
             prompts: texts of the prompts.
             completions: texts of the completions.
             columns: dataset columns as picked by `select`.
-            given: values of `mode`, `step` and `log_extra`.
+            given: values of `mode` and `step`, and those of `ROW_GIVEN` for this row.
         """
         if self.config.per == "row":
             arguments: dict[str, Any] = {name: values[row] for name, values in columns.items()}
-            arguments["completion"] = completions[row]
+            arguments["completion"] = self._text("assistant", completions[row])
             if self.takes_prompt:
-                arguments["prompt"] = prompts[row]
+                arguments["prompt"] = self._text("user", prompts[row])
         else:
-            one = slice(row, row + 1)
-            arguments = {name: values[one] for name, values in columns.items()}
-            arguments["completions"] = completions[one]
+            arguments = {name: values[row : row + 1] for name, values in columns.items()}
+            arguments["completions"] = [self._text("assistant", completions[row])]
             if self.takes_prompt:
-                arguments["prompts"] = prompts[one]
+                arguments["prompts"] = [self._text("user", prompts[row])]
         for name in self.given:
-            arguments[name] = given[name]
+            value = given[name]
+            as_list = name == "completion_ids" and self.config.per == "list"
+            arguments[name] = [value] if as_list else value
         return arguments
+
+    def _text(self, role: str, text: str) -> str | list[dict[str, str]]:
+        return [{"role": role, "content": text}] if self.config.messages else text
 
     def value(self, result: object) -> float:
         """Checks what the function returned for one row.
@@ -167,7 +176,7 @@ def load(entry: RewardFnConfig) -> RewardFn:
     columns = [p for p in named if p.name not in _GIVEN]
     required = tuple(p.name for p in columns if p.default is p.empty)
     names = {p.name for p in named}
-    given = tuple(g for g in ("mode", "step", "log_extra") if g in names)
+    given = tuple(name for name in (*_CALL_GIVEN, *ROW_GIVEN) if name in names)
     if takes_all and "mode" not in given:
         given = ("mode", *given)
     probe = entry.probe or _example(module)
@@ -180,6 +189,7 @@ def load(entry: RewardFnConfig) -> RewardFn:
         required_columns=required,
         columns=None if takes_all else tuple(p.name for p in columns),
         given=given,
+        needs_row=not set(given).isdisjoint(ROW_GIVEN),
         takes_prompt=takes_all or bool({"prompt", "prompts"} & names),
         probe=probe or Probe(columns=dict.fromkeys(required, "")),
         has_probe=probe is not None,

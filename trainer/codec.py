@@ -180,7 +180,7 @@ def split_rows(
 
 def _without_padding(ids: NDArray[np.int32], lengths: NDArray[np.int32]) -> bytes:
     """Joins the first `lengths` ids of each row, as little-endian int32."""
-    whole = memoryview(np.ascontiguousarray(ids, "<i4")).cast("B")
+    whole = np.ascontiguousarray(ids, "<i4").reshape(-1).view(np.uint8).data
     starts = (4 * ids.shape[1] * np.arange(len(ids))).tolist()
     return b"".join(
         [whole[start : start + 4 * n] for start, n in zip(starts, lengths.tolist(), strict=True)]

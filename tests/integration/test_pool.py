@@ -271,6 +271,27 @@ async def test_tunix_function_as_it_is(tokenizer):
     assert scores.rewards[:, 0].tolist() == [3.0, 0.0, 0.0]
 
 
+async def test_trl_functions_as_they_are(tokenizer):
+    """TRL's functions run without a change: chats, token ids, texts among the extra columns."""
+    functions = [
+        RewardFnConfig(fn="trl.rewards:think_format_reward", messages=True),
+        RewardFnConfig(
+            fn="trl.rewards:accuracy_reward",
+            messages=True,
+            probe=Probe(completion=r"\boxed{1}", columns={"solution": "$1$"}),
+        ),
+        RewardFnConfig(fn=f"{FUNCTIONS.with_name('trl_rewards.py')}:overlong"),
+    ]
+    texts = ["<think>1+1</think>2", r"<think>no end \boxed{2}", r"\boxed{3} and more than 20 ids"]
+    async with running(tokenizer, *functions, slots=1) as pool:
+        scores = await pool.score(batch(texts, columns={"solution": ["$2$"] * 3}), timeout_s=60)
+    assert scores.statuses.tolist() == [OK] * 3
+    lengths = [-(len(text) - 20) / 10 if len(text) > 20 else 0.0 for text in texts]
+    expected = [[1.0, 0.0, lengths[0]], [0.0, 1.0, lengths[1]], [0.0, 0.0, lengths[2]]]
+    np.testing.assert_allclose(scores.rewards, np.clip(expected, -1, None), rtol=1e-6)
+    assert not scores.extra_columns
+
+
 @pytest.mark.parametrize(
     ("function", "message"),
     [
