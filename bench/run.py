@@ -10,9 +10,7 @@ the same run; runs alternate and the best of each counts.
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
-import inspect
 import json
 import multiprocessing
 import os
@@ -20,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -33,7 +31,9 @@ ROOT = Path(__file__).parents[1]
 CORES = os.cpu_count() or 1
 
 
-def score_part(name: str, prompts: list[str], answers: list[str], ids: list[list[int]]) -> float:
+def score_part(
+    names: Sequence[str], prompts: list[str], answers: list[str], ids: list[list[int]]
+) -> float:
     """Decodes and scores one core's rows; returns seconds. Runs in a process of the floor."""
     from tokenizers import Tokenizer
 
@@ -41,12 +41,10 @@ def score_part(name: str, prompts: list[str], answers: list[str], ids: list[list
     tokenizer = _CACHE.setdefault(
         "tokenizer", Tokenizer.from_file(str(rows.tokenizer_folder() / "tokenizer.json"))
     )
-    fn = getattr(reward_fns, name)
     start = time.perf_counter()
     texts = tokenizer.decode_batch(ids)
-    result = fn(prompts=prompts, completions=texts, answer=answers)
-    if inspect.iscoroutine(result):
-        asyncio.run(result)
+    for name in names:
+        getattr(reward_fns, name)(prompts=prompts, completions=texts, answer=answers)
     return time.perf_counter() - start
 
 
@@ -60,11 +58,11 @@ class Floor:
         """Starts the processes."""
         self._pool = multiprocessing.get_context("spawn").Pool(CORES)
 
-    def run(self, name: str, data: rows.Rows) -> float:
+    def run(self, names: Sequence[str], data: rows.Rows) -> float:
         """Seconds of the slowest core, without the transfer of the rows."""
         cut = [[int(i) for i in row if i != rows.END] for row in data.ids]
         parts = [slice(c, None, CORES) for c in range(CORES)]
-        jobs = [(name, data.prompts[p], data.answers[p], cut[p]) for p in parts]
+        jobs = [(names, data.prompts[p], data.answers[p], cut[p]) for p in parts]
         return max(self._pool.starmap(score_part, jobs, chunksize=1))
 
     def close(self) -> None:
@@ -74,13 +72,19 @@ class Floor:
 
 
 @contextmanager
-def reward_server(name: str, folder: Path, timeout_s: float = 10.0) -> Iterator[tuple[str, int]]:
+def reward_server(
+    names: Sequence[str], folder: Path, timeout_s: float = 10.0
+) -> Iterator[tuple[str, int]]:
     """A reward server with one slot per core; yields its endpoint and process id."""
-    toml = folder / f"{name}.toml"
-    fn = f"{ROOT / 'bench' / 'reward_fns.py'}:{name}"
+    title = "-".join(names)
+    toml = folder / f"{title}.toml"
+    file = ROOT / "bench" / "reward_fns.py"
     probe = 'probe = {completion = "\\\\boxed{1}", columns = {answer = "1"}}'
-    toml.write_text(f'[[reward]]\nfn = "{fn}"\ntimeout_s = {timeout_s}\n{probe}\n')
-    endpoint = f"unix:{folder / name}.sock"
+    entries = [
+        f'[[reward]]\nfn = "{file}:{name}"\ntimeout_s = {timeout_s}\n{probe}\n' for name in names
+    ]
+    toml.write_text("".join(entries))
+    endpoint = f"unix:{folder / title}.sock"
     process = subprocess.Popen(
         [
             *(sys.executable, "-m", "reward_server", "serve", "--listen", endpoint),
@@ -146,7 +150,7 @@ class Shardward:
         self._client.close()
 
 
-def tunix_in_process(name: str, data: rows.Rows) -> float:
+def tunix_in_process(names: Sequence[str], data: rows.Rows) -> float:
     """Seconds of Tunix's own way: its sampler's row by row decode, then its reward manager."""
     from tokenizers import Tokenizer
     from tunix.rl import reward_manager
@@ -155,7 +159,8 @@ def tunix_in_process(name: str, data: rows.Rows) -> float:
     tokenizer = _CACHE.setdefault(
         "tokenizer", Tokenizer.from_file(str(rows.tokenizer_folder() / "tokenizer.json"))
     )
-    manager = reward_manager.SequenceRewardManager(getattr(reward_fns, name), GRPOConfig())
+    functions = [getattr(reward_fns, name) for name in names]
+    manager = reward_manager.SequenceRewardManager(functions, GRPOConfig())
     cut = [[int(i) for i in row if i != rows.END] for row in data.ids]
     start = time.perf_counter()
     texts = [tokenizer.decode(ids) for ids in cut]
@@ -172,18 +177,18 @@ def best(repeats: int, *runs: Callable[[], float]) -> list[float]:
     return [min(seconds) for seconds in times]
 
 
-def compare(name: str, data: rows.Rows, folder: Path, repeats: int) -> dict[str, float]:
-    """Rows a second of the floor, Shardward and Tunix for one function."""
+def compare(names: Sequence[str], data: rows.Rows, folder: Path, repeats: int) -> dict[str, float]:
+    """Rows a second of the floor, Shardward and Tunix for these functions."""
     floor = Floor()
-    with reward_server(name, folder) as (endpoint, _):
+    with reward_server(names, folder) as (endpoint, _):
         ours = Shardward(endpoint, data)
-        floor.run(name, data)
+        floor.run(names, data)
         ours.run()
         low, our, tunix = best(
             repeats,
-            lambda: floor.run(name, data),
+            lambda: floor.run(names, data),
             lambda: ours.run()[0],
-            lambda: tunix_in_process(name, data),
+            lambda: tunix_in_process(names, data),
         )
         ours.close()
     floor.close()
@@ -200,7 +205,7 @@ def compare(name: str, data: rows.Rows, folder: Path, repeats: int) -> dict[str,
 
 def judge(data: rows.Rows, folder: Path) -> dict[str, float]:
     """Rows a second for a function that waits 50 ms."""
-    with reward_server("judge", folder) as (endpoint, _):
+    with reward_server(["judge"], folder) as (endpoint, _):
         ours = Shardward(endpoint, data)
         ours.run()
         (seconds,) = best(5, lambda: ours.run()[0])
@@ -212,7 +217,7 @@ def stuck(data: rows.Rows, folder: Path) -> dict[str, float]:
     """Seconds of a batch with one row stuck in C code, limit 5 s, and rows that failed."""
     answers = list(data.answers)
     answers[len(answers) // 2] = "hang"
-    with reward_server("stuck", folder, timeout_s=5.0) as (endpoint, _):
+    with reward_server(["stuck"], folder, timeout_s=5.0) as (endpoint, _):
         ours = Shardward(endpoint, dataclasses.replace(data, answers=answers))
         seconds, failed = ours.run()
         ours.close()
@@ -224,7 +229,7 @@ def memory(folder: Path) -> dict[str, float]:
     import psutil
 
     out = {}
-    with reward_server("regex", folder) as (endpoint, pid):
+    with reward_server(["regex"], folder) as (endpoint, pid):
         for prompts in (32, 2048):
             ours = Shardward(endpoint, rows.make(prompts, 8, 150, 420))
             ours.run()
@@ -240,9 +245,12 @@ def main() -> None:
     results: dict[str, dict[str, float]] = {}
     with tempfile.TemporaryDirectory(prefix="shardward-bench-") as name:
         folder = Path(name)
-        results["regex, 150-420 tokens"] = compare("regex", data, folder, 5)
-        results["math-verify, 150-420 tokens"] = compare("math_verify", data, folder, 2)
-        results["regex, 4096 tokens"] = compare("regex", rows.make(32, 8, 4090, 4096), folder, 3)
+        results["regex, 150-420 tokens"] = compare(["regex"], data, folder, 9)
+        results["math-verify, 150-420 tokens"] = compare(["math_verify"], data, folder, 5)
+        results["math-verify, regex, length, 150-420 tokens"] = compare(
+            ["math_verify", "regex", "length"], data, folder, 3
+        )
+        results["regex, 4096 tokens"] = compare(["regex"], rows.make(32, 8, 4090, 4096), folder, 3)
         results["waits 50 ms, async"] = judge(subset, folder)
         results["one row stuck in C, limit 5 s"] = stuck(subset, folder)
         results["server memory"] = memory(folder)

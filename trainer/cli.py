@@ -112,9 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit code.
     """
     config = parse(arguments)
-    logging.basicConfig(
-        level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr
-    )
+    _set_up_logging()
     try:
         _run(config)
         code = OK
@@ -131,6 +129,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # JAX's exit handler would wait for the other processes, which wait for this one.
         os._exit(code)
     return code
+
+
+def _set_up_logging() -> None:
+    logging.basicConfig(
+        level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr
+    )
+    # Libraries warn of what is no problem here: no PyTorch, devices without memory statistics.
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    logging.getLogger("absl").addFilter(
+        lambda record: not record.getMessage().startswith("Skipping non-TPU device")
+    )
 
 
 def _run(config: RunConfig) -> None:

@@ -69,7 +69,7 @@ class Progress:
             tqdm(total=steps, desc="GRPO", unit="step", disable=not self._terminal)
         )
         self._waiting: collections.deque[dict[str, Any]] = collections.deque()
-        self._loss = float("nan")
+        self._loss: float | None = None
         self._start = self._last_step = time.monotonic()
         self._last_line = 0.0
 
@@ -141,8 +141,10 @@ class Progress:
             self._file.write(json.dumps({**line, "loss": loss}) + "\n")
 
     def _show(self, report: StepReport, rows_per_s: float) -> None:
+        # None until the first update has run.
+        loss = "" if self._loss is None else f" loss={self._loss:.2g}"
         shown = (
-            f"reward={report.reward_mean:.3f} loss={self._loss:.4f}"
+            f"reward={report.reward_mean:.3f}{loss}"
             f" rows/s={rows_per_s:.0f} reward_wait={report.reward_wait_s * 1e3:.0f}ms"
         )
         for prompt, completion, reward in report.samples[: self._show_samples]:

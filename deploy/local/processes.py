@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 _POLL_S = 0.1
 NOTICE_S = 10.0
+# Written for every connection between JAX processes by the library below, which has no switch.
+_NOISE = "[Gloo] Rank"
 
 
 class Failed(Exception):  # noqa: N818 - named for what happened to a process
@@ -54,7 +56,7 @@ class Child:
         name: prefix of its log lines.
         process: the process; it leads a process group of its own.
         grace_s: seconds between SIGTERM and SIGKILL when it is stopped.
-        log: thread that copies its output, or None when it writes to the terminal itself.
+        log: thread that copies its output.
     """
 
     name: str
@@ -130,20 +132,19 @@ class Processes:
             grace_s: seconds between SIGTERM and SIGKILL when it is stopped.
             terminal: let it write to the terminal, without a prefix.
         """
-        pipe = None if terminal else subprocess.PIPE
         process = subprocess.Popen(
             [sys.executable, "-m", module, *arguments],
             stdin=subprocess.DEVNULL,
-            stdout=pipe,
+            stdout=subprocess.PIPE,
             stderr=None if terminal else subprocess.STDOUT,
             env={**os.environ, **(environment or {})},
             start_new_session=True,
         )
         child = Child(name=name, process=process, grace_s=grace_s)
         self._children.append(child)
-        if process.stdout is not None:
-            child.log = threading.Thread(target=_copy, args=(child,), daemon=True)
-            child.log.start()
+        prefix = "" if terminal else f"[{name}] "
+        child.log = threading.Thread(target=_copy, args=(child, prefix), daemon=True)
+        child.log.start()
         return child
 
     def wait(
@@ -195,8 +196,11 @@ class Processes:
             child.log.join(1.0)
 
 
-def _copy(child: Child) -> None:
+def _copy(child: Child, prefix: str) -> None:
     assert child.process.stdout is not None
     for line in child.process.stdout:
         text = line.decode(errors="replace").rstrip()
-        print(f"[{child.name}] {text}", flush=True)
+        if not text.startswith(_NOISE):
+            # One write: threads share the terminal.
+            sys.stdout.write(f"{prefix}{text}\n")
+            sys.stdout.flush()
