@@ -28,7 +28,6 @@ from reward_server import messages
 from reward_server.batch import (
     Batch,
     RewardFnInfo,
-    RowError,
     Scores,
     StartError,
     WorkersUnavailable,
@@ -244,7 +243,9 @@ class WorkerRouter:
                 self._lose(worker, f"scored {list(response.rewards.reward_fns)}, not {names}")
                 call.again.append((start, stop))
                 return
-            call.pieces[start] = messages.to_scores(response.rewards, stop - start)
+            scores = messages.to_scores(response.rewards, stop - start)
+            errors = [dataclasses.replace(e, worker=worker.address) for e in scores.errors]
+            call.pieces[start] = dataclasses.replace(scores, errors=errors)
             worker.rows += stop - start
         except grpc.aio.AioRpcError as error:
             self._failed(call, worker, (start, stop), error)
@@ -387,15 +388,7 @@ def _gather(call: _Call, functions: int) -> Scores:
     for start, scores in pieces:
         for name, values in scores.extra_columns.items():
             extra[name][start : start + len(values)] = values
-        errors += [
-            RowError(
-                row=start + error.row,
-                reward_fn=error.reward_fn,
-                status=error.status,
-                message=error.message,
-            )
-            for error in scores.errors
-        ]
+        errors += [dataclasses.replace(e, row=start + e.row) for e in scores.errors]
     all_scores = [scores for _, scores in pieces]
     return Scores(
         rewards=np.concatenate(

@@ -154,6 +154,8 @@ def train(process, endpoint, scenario):
         reward_fns=RewardClient(endpoint, timeout_s=60),
         data=scenario.get("data", "replicated"),
         agreement_timeout_s=60,
+        on_failed_row=scenario.get("on_failed_row", "mask"),
+        max_failed_fraction=scenario.get("max_failed_fraction", 0.5),
         on_step=reports.append,
     )
     submit = learner._client.submit
@@ -187,6 +189,7 @@ def train(process, endpoint, scenario):
     batch = scenario.get("batch", 8)
     steps = scenario.get("steps", 5)
     batches = []
+    fail = "!" if scenario.get("fail") else ""
     for step in range(steps):
         pick = [(step * batch + i) % len(PROMPTS) for i in range(batch)]
         if scenario.get("data") == "local":
@@ -196,7 +199,7 @@ def train(process, endpoint, scenario):
         batches.append(
             {
                 "prompts": np.array([PROMPTS[i] for i in pick]),
-                "answer": np.array([ANSWERS[i] for i in pick]),
+                "answer": np.array([fail + ANSWERS[i] for i in pick]),
             }
         )
     learner.train(batches, batches[:1] if scenario.get("eval_every") else None)
@@ -220,7 +223,9 @@ def reward_step_hlo(process, endpoint, scenario):
     """Shapes of the collectives in the compiled reward step."""
     arrays = RowArrays(make_mesh([2, 2]), ("fsdp",))
     n, functions = 64, 2
-    owned = np.zeros((len(arrays.layout.owned_rows(n)), 2 * functions + 2), np.float32)
+    owned = np.zeros(
+        (len(arrays.layout.owned_rows(n)), advantage.packed_columns(functions)), np.float32
+    )
     packed = arrays.from_owned_rows(owned, n)
     step = advantage.reward_step(arrays.row_sharding, arrays.replicated, 4)
     return {"hlo": step.lower(packed).compile().as_text()}
