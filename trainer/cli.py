@@ -155,7 +155,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = _say("interrupted", INTERRUPTED)
     except Exception as error:  # noqa: BLE001 - the boundary of the command
         code = exit_code(error)
-        if code == FAILED:
+        if code == FAILED and not _is_expected(error):
             traceback.print_exc()
         _say(error, code)
     sys.stdout.flush()
@@ -214,6 +214,13 @@ def exit_code(error: Exception) -> int:
     if "Unavailable: " in str(error):
         return UNREACHABLE
     return CONFIG if "InvalidRequest: " in str(error) else FAILED
+
+
+def _is_expected(error: Exception) -> bool:
+    """Whether the message says all there is to say, so that a trace would hide it."""
+    from trainer.errors import RewardError  # noqa: PLC0415 - after the check
+
+    return isinstance(error, RewardError)
 
 
 def _say(message: object, code: int) -> int:

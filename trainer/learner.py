@@ -142,8 +142,8 @@ class ShardedGRPOLearner(grpo_learner.GRPOLearner):
             skip_jit: as in Tunix.
 
         Raises:
-            ProcessesDisagree: the processes' data does not fit together, one of them failed, or
-                one did not come in time.
+            ProcessesDisagree: the processes' data does not fit together, one of them failed, is
+                gone or did not come in time.
             RewardError: one process only: its reward server failed.
         """
         trainer, config = self.rl_cluster.actor_trainer, self.rl_cluster.cluster_config
@@ -164,7 +164,11 @@ class ShardedGRPOLearner(grpo_learner.GRPOLearner):
             self.rl_cluster.close()
             return
         evals = self._agreed(eval_ds, "eval") if eval_ds is not None else None
-        super().train(itertools.chain([first], batches), evals, skip_jit)
+        try:
+            super().train(itertools.chain([first], batches), evals, skip_jit)
+        except jax.errors.JaxRuntimeError as error:
+            place = f"step {self.rl_cluster.global_steps}"
+            raise self._agreement.lost(place, error) from error
 
     def request_stop(self, reason: str) -> None:
         """Ends the training of all processes before their next step, with a last checkpoint.

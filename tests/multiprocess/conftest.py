@@ -140,7 +140,8 @@ def launch(folder: Path, processes: int, scenarios: list[dict[str, Any]], timeou
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-    results = [json.loads((folder / f"result-{i}.json").read_text()) for i in range(processes)]
+    files = [folder / f"result-{i}.json" for i in range(processes)]
+    results = [json.loads(file.read_text()) if file.exists() else [] for file in files]
     logs = [(folder / f"train-{i}.log").read_text() for i in range(processes)]
     return Run(results, scored, logs, codes, [s.get("name") for s in scenarios])
 
