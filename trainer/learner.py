@@ -32,7 +32,7 @@ from trainer.batches import AgreedBatches
 from trainer.client import RewardClient
 from trainer.failures import FailurePolicy
 from trainer.reporting import StepReport, length_stats, tunix_metrics
-from trainer.resume import save_last_checkpoint, unfinished_batches
+from trainer.resume import free_restored_scalars, save_last_checkpoint, unfinished_batches
 from trainer.rollout import RolloutArrays, ShardedRollout
 from trainer.shards import check_whole_groups
 
@@ -109,6 +109,7 @@ class ShardedGRPOLearner(grpo_learner.GRPOLearner):
         self._stop_reason = self._stopped = ""
         # Batches that a checkpoint has seen are left out in `train`, not by Tunix.
         self._iter_steps = self._last_iter_step
+        free_restored_scalars(rl_cluster.actor_trainer.optimizer)
         rl_cluster.actor_trainer._save_last_checkpoint = self._save_last_checkpoint  # noqa: SLF001
         self._training_config = self._local_sizes(config)
         self._rewards = AgreedRewards(

@@ -1,6 +1,6 @@
 # Copyright 2026 The Shardward Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Going on from a checkpoint: what a run has been trained on, and its last checkpoint. No JAX.
+"""Going on from a checkpoint: what a run has been trained on, and its last checkpoint.
 
 Tunix saves and restores model, optimizer and step counts; what it leaves to others is here.
 """
@@ -10,6 +10,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator
 from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
 
 logger = logging.getLogger(__name__)
 
@@ -68,3 +73,21 @@ def save_last_checkpoint(trainer: Any, *, global_step: int, lora: bool) -> None:
             force=True,
             custom_metadata={**trainer.custom_checkpoint_metadata(), "global_step": global_step},
         )
+
+
+def free_restored_scalars(optimizer: Any) -> None:
+    """Takes the restored scalars of an optimizer off the device that they were restored to.
+
+    Tunix 0.1.7 restores the counters of an optimizer without sharded state, SGD for example, to
+    one device of this process, from where they cannot join arrays of several processes.
+
+    Args:
+        optimizer: nnx optimizer, changed in place.
+    """
+
+    def freed(leaf: jax.Array) -> jax.Array:
+        local = isinstance(leaf.sharding, jax.sharding.SingleDeviceSharding)
+        return jnp.asarray(np.asarray(leaf)) if local else leaf
+
+    state = nnx.state(optimizer, nnx.optimizer.OptState)
+    nnx.update(optimizer, jax.tree.map(freed, state))
