@@ -18,8 +18,8 @@ from tests.chaos.services import Service
 _METHOD = "/shardward.v1.RewardService/ScoreRollouts"
 _EXPECTED = (
     grpc.StatusCode.INVALID_ARGUMENT,
-    # The stubs can't read it, the server is being started or stalls.
-    grpc.StatusCode.INTERNAL,
+    # It is no message at all; the server is being started; it stalls.
+    grpc.StatusCode.UNKNOWN,
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.DEADLINE_EXCEEDED,
 )
@@ -37,6 +37,7 @@ class Faults:
 
     Attributes:
         injected: faults by kind.
+        answers: bad messages by the status they got.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class Faults:
         self._thread = threading.Thread(target=self._run, daemon=True)
         self.injected: collections.Counter[str] = collections.Counter()
         self.answers: collections.Counter[str] = collections.Counter()
+        self._error: Exception | None = None
         self._kinds: dict[str, tuple[int, Callable[[], bool]]] = {
             "worker killed": (5, lambda: self._kill(self._workers)),
             "server killed": (2, lambda: self._kill(self._servers)),
@@ -68,11 +70,23 @@ class Faults:
         self._thread.start()
 
     def __exit__(self, *_: object) -> None:
-        """Ends; a stall under way is over then."""
+        """Ends; a stall under way is over then.
+
+        Raises:
+            Exception: what went wrong in a fault, a bad message that was answered for example.
+        """
         self._done.set()
         self._thread.join()
+        if self._error is not None:
+            raise self._error
 
     def _run(self) -> None:
+        try:
+            self._inject()
+        except Exception as error:  # noqa: BLE001 - raised when the context ends
+            self._error = error
+
+    def _inject(self) -> None:
         kinds = list(self._kinds)
         weights = [self._kinds[kind][0] for kind in kinds]
         while not self._done.wait(self._random.expovariate(1 / self._every_s)):
