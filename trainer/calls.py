@@ -23,6 +23,7 @@ logger = logging.getLogger(__name__)
 NOTICE_S = 10.0
 _FIRST_BACKOFF_S = 0.1
 _MAX_BACKOFF_S = 2.0
+_LAST_TRY_S = 0.1
 
 
 @dataclasses.dataclass(slots=True, kw_only=True, eq=False)
@@ -48,6 +49,7 @@ class Call:
     row_ids: Sequence[int] = ()
     _started: float = dataclasses.field(init=False)
     _noticed: float = dataclasses.field(init=False)
+    _event: str = dataclasses.field(init=False, default="")
     _attempts: int = dataclasses.field(init=False, default=0)
     _failure: str = dataclasses.field(init=False, default="")
     _future: Any = dataclasses.field(init=False, default=None)
@@ -55,9 +57,6 @@ class Call:
     def __post_init__(self) -> None:
         """Sends the request."""
         self._started = self._noticed = time.monotonic()
-        if self.row_ids:
-            # A retry in mid-training is worth a line at once, a server that starts is not.
-            self._noticed -= NOTICE_S
         self._send()
 
     def result(self) -> Any:
@@ -75,9 +74,10 @@ class Call:
             except grpc.RpcError as error:
                 self._check_open()
                 delay_s = status_details(error).retry_after_s
+                latest_s = self._left_s() - _LAST_TRY_S
                 if delay_s is None:
-                    delay_s = backoff_s * random.uniform(0.5, 1.5)  # noqa: S311
-                if not is_retryable(error) or delay_s >= self._left_s():
+                    delay_s = min(backoff_s * random.uniform(0.5, 1.5), latest_s)  # noqa: S311
+                if not is_retryable(error) or latest_s <= 0 or delay_s > latest_s:
                     raise self._error(error) from error
                 self._failure = cause(error)
                 self._notice(f"retrying after {error.code().name}")
@@ -119,9 +119,11 @@ class Call:
 
     def _notice(self, event: str) -> None:
         now = time.monotonic()
-        if now - self._noticed < NOTICE_S:
+        # What is new in mid-training is worth a line at once; a server that is to start is not.
+        new = event != self._event and len(self.row_ids) > 0
+        if not new and now - self._noticed < NOTICE_S:
             return
-        self._noticed = now
+        self._noticed, self._event = now, event
         logger.warning(
             "%s endpoint=%s request_id=%s rows=%s waited_s=%.0f left_s=%.0f attempts=%d failure=%s",
             event,

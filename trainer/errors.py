@@ -23,9 +23,11 @@ _BROKEN = re.compile(
 _PLAIN = (
     (r"address lookup failed for (.+):\d+: (.+?)\]?$", r"the name \1 does not resolve (\2)"),
     (r"Failed parsing HTTP/2|http1\.x server", "what listens there does not speak gRPC"),
-    (r"timed out before receiving SETTINGS", "it does not answer"),
+    (r"timed out before receiving SETTINGS|tcp handshaker shutdown", "it does not answer"),
     (r"(?:connect failed: addr: .* error|Failed to connect to remote host): (?:.*: )?(.+)", r"\1"),
-    (r"^(?:keepalive|ping) .*timeout$", "the connection went dead"),
+    (r"recvmsg:Connection timed out|(?:keepalive|ping).* timeout", "the connection went dead"),
+    (r"^Stream removed \((.+)\)$", r"\1"),
+    (r"^[A-Z_]+: (?:ip|unix)\S+: (.+)$", r"\1"),
 )
 
 
@@ -111,7 +113,7 @@ def cause(error: grpc.RpcError) -> str:
     """Says in a few words why a call failed."""
     if error.code() == grpc.StatusCode.DEADLINE_EXCEEDED and not status_details(error).reason:
         return "no answer"
-    text = (error.details() or error.code().name).rpartition("last error: ")[2].rstrip(".")
+    text = (error.details() or error.code().name).rpartition("last error: ")[2]
     for pattern, plain in _PLAIN:
         if found := re.search(pattern, text):
             return found.expand(plain)
@@ -146,11 +148,12 @@ def from_rpc_error(
     tried = f"{attempts} attempt{'s' * (attempts != 1)} in {waited_s:.1f} s"
     if code == grpc.StatusCode.DEADLINE_EXCEEDED and row_ids:
         kind = DeadlineExceeded
-        before = f"; the one before failed: {earlier}" if earlier else ""
-        message = (
-            f"{where} gave no rewards in time: {text} ({tried}{before})."
-            " Raise timeout_s or add workers."
-        )
+        remedy = "Raise timeout_s or add workers"
+        if earlier:
+            tried += f"; the one before failed: {earlier}"
+        if earlier and not details.reason:
+            remedy = f"See whether it can be reached (reward-server check {endpoint})"
+        message = f"{where} gave no rewards in time: {text} ({tried}). {remedy}."
     elif code == grpc.StatusCode.UNIMPLEMENTED:
         kind = Unavailable
         message = (
