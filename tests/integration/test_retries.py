@@ -128,8 +128,9 @@ def test_close_ends_a_call_under_way(folder):
         client.close()
 
 
-def test_close_ends_a_call_that_waits_to_be_sent_again(tmp_path, caplog):
+def test_close_ends_a_call_that_waits_to_be_sent_again(tmp_path, caplog, monkeypatch):
     """A thread in the pause between two attempts is woken, too."""
+    monkeypatch.setattr(calls, "_FIRST_BACKOFF_S", 120.0)
     client = RewardClient(f"unix:{tmp_path}/none", timeout_s=300)
     with ThreadPoolExecutor() as threads:
         waiting = threads.submit(client.score, service.local_rollouts(ROWS))
