@@ -75,7 +75,7 @@ class RewardClient:
             self._channel = grpc.insecure_channel(self.config.endpoint, _CHANNEL_OPTIONS)
         return reward_pb2_grpc.RewardServiceStub(self._channel)
 
-    def _open(self) -> tuple[reward_pb2_grpc.RewardServiceStub, threading.Event]:
+    def _connection(self) -> tuple[reward_pb2_grpc.RewardServiceStub, threading.Event]:
         with self._lock:
             return self._stub(), self._closed
 
@@ -93,7 +93,7 @@ class RewardClient:
             InvalidRequest: it has another tokenizer.
         """
         endpoint = self.config.endpoint
-        stub, closed = self._open()
+        stub, closed = self._connection()
         call = Call(
             method=stub.GetInfo,
             request=reward_pb2.RewardServiceGetInfoRequest(),
@@ -123,7 +123,7 @@ class RewardClient:
         """
         batch = f"{self._run}/{rollouts.step}/{self.process_index}/{next(self._calls)}"
         deadline = time.monotonic() + self.config.timeout_s
-        stub, closed = self._open()
+        stub, closed = self._connection()
         calls = []
         lengths = codec.completion_lengths(rollouts.completion_ids, rollouts.end_token_ids)
         for part, rows in enumerate(codec.split_rows(rollouts, lengths, self.config.call_bytes)):
