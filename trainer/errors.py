@@ -130,7 +130,7 @@ def from_rpc_error(
     waited_s: float,
     earlier: str,
 ) -> RewardError:
-    """Turns the status of a call into one of the errors of `trainer.errors`.
+    """Turns the status of a call into one of this module's errors.
 
     Args:
         error: the failed call.

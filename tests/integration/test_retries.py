@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.integration import relay, service
-from trainer import RewardClient, RewardError, calls
+from trainer import RewardClient, RewardError, Unavailable, calls
 
 ROWS = ["a", "bc", "", "def"]
 TOTALS = [1.0, 2.0, 0.0, 3.0]
@@ -143,7 +143,7 @@ def test_notice_of_a_long_wait_names_the_failure(tmp_path, caplog, monkeypatch):
     """While nothing answers, a line now and then says what is waited for, how long, and why."""
     monkeypatch.setattr(calls, "NOTICE_S", 0.5)
     client = RewardClient(f"unix:{tmp_path}/none", timeout_s=2)
-    with contextlib.closing(client), pytest.raises(RewardError):
+    with contextlib.closing(client), pytest.raises(Unavailable, match="No such file"):
         client.score(service.local_rollouts(ROWS))
     lines = [r.getMessage() for r in caplog.records if r.name == "trainer.calls"]
     assert 2 <= len(lines) <= 5
