@@ -7,6 +7,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
+from trainer.config import broken_rule
 from trainer.failures import FailurePolicy
 
 if TYPE_CHECKING:
@@ -65,10 +66,8 @@ class RunConfig:
         Raises:
             ValueError: names the flag, the rule and the value.
         """
-        if not self.reward_endpoint.startswith("unix:") and ":" not in self.reward_endpoint:
-            raise ValueError(
-                f"--reward-endpoint must be unix:PATH or HOST:PORT, got {self.reward_endpoint!r}."
-            )
+        if rule := broken_rule(self.reward_endpoint):
+            raise ValueError(f"--reward-endpoint must be {rule}, got {self.reward_endpoint!r}.")
         if self.steps is not None and self.steps < 1:
             raise ValueError(f"--steps must be >= 1, got {self.steps}.")
         if not 0 <= self.seed < 2**31:
