@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import json
 import math
 import os
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +66,7 @@ class RewardFnConfig:
         messages: whether texts are handed over as chats of one message, as TRL does:
             `[{"role": "assistant", "content": completion}]`.
         probe: row to score when a child starts, or None for the module's `EXAMPLE`.
+        params: arguments of the function that are the same for every row, by name.
     """
 
     name: str = ""
@@ -74,6 +77,7 @@ class RewardFnConfig:
     skip_special_tokens: bool = True
     messages: bool = False
     probe: Probe | None = None
+    params: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Checks the values and fills in the name.
@@ -99,6 +103,7 @@ class RewardFnConfig:
             raise ConfigError(f"`timeout_s` must be > 0 seconds, got {self.timeout_s!r}.")
         if self.per not in ("list", "row"):
             raise ConfigError(f'`per` must be "list" or "row", got {self.per!r}.')
+        _check_params(self.params)
         for name in ("skip_special_tokens", "messages"):
             if not isinstance(getattr(self, name), bool):
                 raise ConfigError(f"`{name}` must be true or false, got {getattr(self, name)!r}.")
@@ -191,6 +196,15 @@ class PoolConfig:
             )
 
 
+def _check_params(params: object) -> None:
+    if not isinstance(params, dict):
+        raise ConfigError(f"`params` must be a table, got {params!r}.")
+    try:
+        json.dumps(params)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"`params` must hold plain values: {error}.") from error
+
+
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
@@ -198,8 +212,14 @@ def _is_number(value: object) -> bool:
 def _check_keys(table: dict[str, Any], known: tuple[str, ...], where: str) -> None:
     for key in table:
         if key not in known:
-            near = difflib.get_close_matches(key, known, n=1, cutoff=0)
-            raise ConfigError(f"`{key}` is no key of {where}; the nearest is `{near[0]}`.")
+            raise ConfigError(
+                f"`{key}` is no key of {where}; the nearest is `{nearest(key, known)}`."
+            )
+
+
+def nearest(name: str, known: Sequence[str]) -> str:
+    """Finds the name that is most like another one."""
+    return difflib.get_close_matches(name, known, n=1, cutoff=0)[0]
 
 
 def _names(config: type[RewardFnConfig | Probe]) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ Used in child processes only: importing a reward function runs code that is not 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib
 import importlib.util
 import inspect
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reward_server import reward_fns
-from reward_server.config import Probe, RewardFnConfig, is_file
+from reward_server.config import Probe, RewardFnConfig, is_file, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -171,6 +172,8 @@ def load(entry: RewardFnConfig) -> RewardFn:
     for parameter in parameters:
         if parameter.kind is parameter.POSITIONAL_ONLY:
             raise TypeError(f"its parameter {parameter.name!r} cannot be given by name")
+    taken = _with_params(call, entry, parameters)
+    parameters = [p for p in parameters if p.name not in entry.params]
     takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters)
     named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     columns = [p for p in named if p.name not in _GIVEN]
@@ -183,7 +186,7 @@ def load(entry: RewardFnConfig) -> RewardFn:
     unwrapped = inspect.unwrap(call)
     return RewardFn(
         config=entry,
-        call=call,
+        call=taken,
         is_async=inspect.iscoroutinefunction(call)
         or inspect.iscoroutinefunction(getattr(call, "__call__", None)),  # noqa: B004
         required_columns=required,
@@ -195,6 +198,24 @@ def load(entry: RewardFnConfig) -> RewardFn:
         has_probe=probe is not None,
         file=getattr(getattr(unwrapped, "__code__", None), "co_filename", ""),
     )
+
+
+def _with_params(
+    call: Callable[..., Any], entry: RewardFnConfig, parameters: list[inspect.Parameter]
+) -> Callable[..., Any]:
+    """Binds the parameters from the rewards file."""
+    if not entry.params:
+        return call
+    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    known = [p.name for p in parameters if p.kind in named and p.name not in _GIVEN]
+    for name in entry.params:
+        if not known:
+            raise TypeError(f"it takes no `params`, got {name!r}")
+        if name not in known:
+            raise TypeError(
+                f"`{name}` is none of its `params`; the nearest is `{nearest(name, known)}`"
+            )
+    return functools.partial(call, **entry.params)
 
 
 def _example(module: ModuleType) -> Probe | None:

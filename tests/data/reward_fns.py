@@ -143,3 +143,8 @@ def no_prompts(completions, answer):
 def wants_answer(prompts, completions, answer):
     """Cannot score an empty answer."""
     return [float(int(answer[0]))]
+
+
+def scaled(prompts, completions, factor, *, offset=0.0, **columns):
+    """Length times a factor plus an offset, which the rewards file may set."""
+    return [len(completion) * factor + offset for completion in completions]
