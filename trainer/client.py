@@ -19,12 +19,14 @@ from shardward.v1 import reward_pb2, reward_pb2_grpc
 
 from trainer import codec
 from trainer.config import MAX_MESSAGE_BYTES, RewardClientConfig
+from trainer.credentials import ClientCredentials, explain, is_local
 from trainer.errors import (
     DeadlineExceeded,
     InvalidRequest,
     Unavailable,
     from_rpc_error,
     is_retryable,
+    start,
     status_details,
 )
 
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 NOTICE_S = 10.0
+_RECONNECT_S = 0.2
 _CHANNEL_OPTIONS = (
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
@@ -62,9 +65,15 @@ class RewardClient:
         """Takes the endpoint and the other fields of `RewardClientConfig`.
 
         Raises:
-            ValueError: a setting is out of range.
+            ValueError: a setting is out of range, or a file of it can't be used.
         """
         self.config = RewardClientConfig(endpoint=endpoint, **settings)
+        self._credentials = ClientCredentials.load(
+            tls_ca=self.config.tls_ca,
+            tls_cert=self.config.tls_cert,
+            tls_key=self.config.tls_key,
+            token_file=self.config.token_file,
+        )
         self.process_index = 0
         self.fingerprint = ""
         self._run = uuid.uuid4().hex[:12]
@@ -74,8 +83,16 @@ class RewardClient:
     def _stub(self) -> reward_pb2_grpc.RewardServiceStub:
         # The channel is made late: a client may be built before JAX forks or initialises.
         if self._channel is None:
-            self._channel = grpc.insecure_channel(self.config.endpoint, _CHANNEL_OPTIONS)
+            self._channel = self._open()
         return reward_pb2_grpc.RewardServiceStub(self._channel)
+
+    def _open(self) -> grpc.Channel:
+        endpoint, tls = self.config.endpoint, self._credentials.for_channel()
+        if tls is not None:
+            return grpc.secure_channel(endpoint, tls, _CHANNEL_OPTIONS)
+        if self._credentials.token and not is_local(endpoint):
+            logger.warning("token is sent without TLS endpoint=%s: pass tls_ca", endpoint)
+        return grpc.insecure_channel(endpoint, _CHANNEL_OPTIONS)
 
     def connect(self, *, fingerprint: str = "") -> types_pb2.ServiceInfo:
         """Waits for the server and checks that it decodes with the same tokenizer.
@@ -88,22 +105,10 @@ class RewardClient:
 
         Raises:
             Unavailable: no server within connect_timeout_s.
-            InvalidRequest: it has another tokenizer.
+            InvalidRequest: it has another tokenizer or token.
         """
-        endpoint, timeout = self.config.endpoint, self.config.connect_timeout_s
-        try:
-            response = self._stub().GetInfo(
-                reward_pb2.RewardServiceGetInfoRequest(), timeout=timeout, wait_for_ready=True
-            )
-        except grpc.RpcError as error:
-            if error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
-                raise Unavailable(
-                    f"no reward server answered at {endpoint} within {timeout:g} s. Start it"
-                    f" (reward-server serve --listen {endpoint} ...) or correct --reward-endpoint.",
-                    reason="UNAVAILABLE",
-                ) from error
-            raise from_rpc_error(error, endpoint=endpoint, request_id="", row_ids=()) from error
-        info: types_pb2.ServiceInfo = response.info
+        endpoint = self.config.endpoint
+        info = self._first_info()
         if fingerprint and info.tokenizer_fingerprint and info.tokenizer_fingerprint != fingerprint:
             raise InvalidRequest(
                 f"the tokenizer of the reward server at {endpoint}"
@@ -115,6 +120,37 @@ class RewardClient:
             logger.warning("tokenizer not checked endpoint=%s: it shows no vocabulary", endpoint)
         self.fingerprint = fingerprint
         return info
+
+    def _first_info(self) -> types_pb2.ServiceInfo:
+        """Asks until the server answers; a handshake that can't succeed is not tried again."""
+        endpoint, timeout = self.config.endpoint, self.config.connect_timeout_s
+        deadline = time.monotonic() + timeout
+        while True:
+            left = max(deadline - time.monotonic(), 0.001)
+            try:
+                # Waiting in gRPC would end without the cause.
+                response = self._stub().GetInfo(
+                    reward_pb2.RewardServiceGetInfoRequest(),
+                    timeout=left,
+                    metadata=self._credentials.metadata,
+                )
+            except grpc.RpcError as error:
+                code, details = error.code(), error.details() or ""
+                waiting = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+                if code not in waiting or explain(details, endpoint):
+                    raise from_rpc_error(
+                        error, endpoint=endpoint, request_id="", row_ids=()
+                    ) from error
+                if left <= _RECONNECT_S or code == grpc.StatusCode.DEADLINE_EXCEEDED:
+                    remedy = self._credentials.guess(details) or start(endpoint)
+                    raise Unavailable(
+                        f"no reward server answered at {endpoint} within {timeout:g} s. {remedy}",
+                        reason="UNAVAILABLE",
+                    ) from error
+                time.sleep(_RECONNECT_S)
+            else:
+                info: types_pb2.ServiceInfo = response.info
+                return info
 
     def submit(self, rollouts: codec.LocalRollouts) -> RewardHandle:
         """Sends rows and returns at once; the rewards are fetched with `RewardHandle.result`.
@@ -135,7 +171,8 @@ class RewardClient:
                 process_index=self.process_index,
                 fingerprint=self.fingerprint,
             )
-            calls.append(_Call(self._stub(), request, self.config.endpoint, deadline))
+            metadata = self._credentials.metadata
+            calls.append(_Call(self._stub(), request, self.config.endpoint, deadline, metadata))
         return RewardHandle(calls)
 
     def score(self, rollouts: codec.LocalRollouts) -> codec.RowRewards | None:
@@ -180,6 +217,7 @@ class _Call:
     request: reward_pb2.ScoreRolloutsRequest
     endpoint: str
     deadline: float
+    metadata: tuple[tuple[str, str], ...] = dataclasses.field(repr=False)
     future: Any = None
 
     def __post_init__(self) -> None:
@@ -187,7 +225,9 @@ class _Call:
 
     def _send(self) -> None:
         left = max(self.deadline - time.monotonic(), 0.001)
-        self.future = self.stub.ScoreRollouts.future(self.request, timeout=left)
+        self.future = self.stub.ScoreRollouts.future(
+            self.request, timeout=left, metadata=self.metadata
+        )
 
     def result(self) -> codec.RowRewards:
         """Waits for the answer; sends the request again where that can help."""

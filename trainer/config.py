@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 
 # Calls are split by rows so that none is larger; the server takes 64 MiB.
 DEFAULT_CALL_BYTES = 16 * 2**20
@@ -20,12 +21,20 @@ class RewardClientConfig:
         timeout_s: seconds for the rewards of one batch, retries included.
         connect_timeout_s: seconds to wait for the server when training starts.
         call_bytes: most bytes of token ids and text in one call; larger batches are split by rows.
+        tls_ca: PEM file of the CA that signed the server's certificate; None for no TLS.
+        tls_cert: PEM file of the certificate to show; with tls_key only.
+        tls_key: PEM file of its private key.
+        token_file: file of the token to show, readable by its owner only.
     """
 
     endpoint: str
     timeout_s: float = 300.0
     connect_timeout_s: float = 60.0
     call_bytes: int = DEFAULT_CALL_BYTES
+    tls_ca: str | os.PathLike[str] | None = None
+    tls_cert: str | os.PathLike[str] | None = None
+    tls_key: str | os.PathLike[str] | None = None
+    token_file: str | os.PathLike[str] | None = None
 
     def __post_init__(self) -> None:
         """Checks the values.
@@ -35,6 +44,10 @@ class RewardClientConfig:
         """
         if not self.endpoint.startswith("unix:") and ":" not in self.endpoint:
             raise ValueError(f"`endpoint` must be unix:PATH or HOST:PORT, got {self.endpoint!r}.")
+        if self.tls_ca is not None and self.endpoint.startswith("unix:"):
+            raise ValueError(
+                f"`tls_ca` must be left out for a unix socket, got endpoint {self.endpoint!r}."
+            )
         for name in ("timeout_s", "connect_timeout_s"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"`{name}` must be > 0 seconds, got {getattr(self, name)}.")

@@ -11,6 +11,8 @@ import grpc
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 
+from trainer.credentials import explain
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -30,7 +32,7 @@ class RewardError(Exception):
 
 
 class InvalidRequest(RewardError):  # noqa: N818 - the boundary that failed, as gRPC names it
-    """The server refused the request as it stands: shape, ids, columns or tokenizer."""
+    """The server refused the request as it stands: shape, ids, columns, tokenizer or token."""
 
 
 class Unavailable(RewardError):  # noqa: N818
@@ -91,6 +93,11 @@ def is_retryable(error: grpc.RpcError) -> bool:
     )
 
 
+def start(endpoint: str) -> str:
+    """Says how to get a server to answer at an endpoint."""
+    return f"Start it (reward-server serve --listen {endpoint} ...) or correct --reward-endpoint."
+
+
 def from_rpc_error(
     error: grpc.RpcError, *, endpoint: str, request_id: str, row_ids: Sequence[int]
 ) -> RewardError:
@@ -107,10 +114,8 @@ def from_rpc_error(
     reason = status_details(error).reason or code.name
     where = f"reward server at {endpoint} ({rows})"
     if code == grpc.StatusCode.UNAVAILABLE:
-        message = (
-            f"{where} can't be reached: {text}. "
-            f"Start it (reward-server serve --listen {endpoint} ...) or correct --reward-endpoint."
-        )
+        remedy = explain(text or "", endpoint) or start(endpoint)
+        message = f"{where} can't be reached: {text}. {remedy}"
         return Unavailable(message, reason=reason, request_id=request_id)
     if code in (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED):
         message = f"{where} gave no rewards in time: {text}. Raise timeout_s or add workers."
@@ -120,6 +125,7 @@ def from_rpc_error(
         grpc.StatusCode.FAILED_PRECONDITION,
         grpc.StatusCode.NOT_FOUND,
         grpc.StatusCode.RESOURCE_EXHAUSTED,
+        grpc.StatusCode.UNAUTHENTICATED,
     ):
         return InvalidRequest(
             f"{where} refused the request: {text}", reason=reason, request_id=request_id

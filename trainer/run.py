@@ -123,7 +123,7 @@ def run(config: RunConfig) -> None:
         learner = ShardedGRPOLearner(
             rl_cluster=cluster,
             algo_config=GRPOConfig(num_generations=recipe.settings.num_generations, beta=0.0),
-            reward_fns=RewardClient(config.reward_endpoint),
+            reward_fns=RewardClient(config.reward_endpoint, **config.reward_credentials),
             data="replicated",
             agreement_timeout_s=config.agreement_timeout,
             on_step=progress.on_step,

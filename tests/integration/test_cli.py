@@ -27,13 +27,22 @@ FLAGS = {
         "--slots",
         "--drain-s",
         "--insecure-bind",
+        "--tls-cert",
+        "--tls-key",
+        "--tls-client-ca",
+        "--token-file",
+        "--health-listen",
         "--log-json",
         "--log-level",
         "--workers",
+        "--workers-tls-ca",
+        "--workers-tls-cert",
+        "--workers-tls-key",
+        "--workers-token-file",
     ],
-    "check": ["ADDR", "--timeout-s"],
+    "check": ["ADDR", "--timeout-s", "--tls-ca", "--tls-cert", "--tls-key", "--token-file"],
 }
-FLAGS["worker"] = FLAGS["serve"][:-1]
+FLAGS["worker"] = FLAGS["serve"][:-5]
 
 
 @pytest.fixture(scope="module")
