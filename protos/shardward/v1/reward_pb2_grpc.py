@@ -31,7 +31,8 @@ class RewardServiceStub(object):
 
     Retry: UNAVAILABLE, and RESOURCE_EXHAUSTED with google.rpc.RetryInfo. Other
     codes are final. Every non-OK status carries google.rpc.ErrorInfo with the
-    domain "shardward".
+    domain "shardward". Where a server asks for a token, calls carry the metadata
+    "authorization: Bearer TOKEN", or end with UNAUTHENTICATED.
     """
 
     def __init__(self, channel):
@@ -58,7 +59,8 @@ class RewardServiceServicer(object):
 
     Retry: UNAVAILABLE, and RESOURCE_EXHAUSTED with google.rpc.RetryInfo. Other
     codes are final. Every non-OK status carries google.rpc.ErrorInfo with the
-    domain "shardward".
+    domain "shardward". Where a server asks for a token, calls carry the metadata
+    "authorization: Bearer TOKEN", or end with UNAUTHENTICATED.
     """
 
     def ScoreRollouts(self, request, context):
@@ -106,7 +108,8 @@ class RewardService(object):
 
     Retry: UNAVAILABLE, and RESOURCE_EXHAUSTED with google.rpc.RetryInfo. Other
     codes are final. Every non-OK status carries google.rpc.ErrorInfo with the
-    domain "shardward".
+    domain "shardward". Where a server asks for a token, calls carry the metadata
+    "authorization: Bearer TOKEN", or end with UNAUTHENTICATED.
     """
 
     @staticmethod
