@@ -141,9 +141,16 @@ class ClientCredentials:
             return None
         return grpc.ssl_channel_credentials(self.ca, self.key or None, self.cert or None)
 
-    def explain(self, details: str, peer: str) -> str:
-        """Says what to do about a handshake that can't succeed; "" for any other failure."""
-        return tls.explain(details, flag=f"{self.prefix}tls-ca", peer=peer)
+    def explain(self, details: str, peer: str, *, host: str | None = None) -> str:
+        """Says what to do about a handshake that can't succeed; "" for any other failure.
+
+        Args:
+            details: of the failed call.
+            peer: address that was called.
+            host: name that the certificate must hold, if it is not that of the address.
+        """
+        host = host or peer.rpartition(":")[0].removeprefix("dns:///").strip("[]")
+        return tls.explain(details, flag=f"{self.prefix}tls-ca", peer=peer, host=host)
 
     def guess(self, details: str) -> str:
         """Says what may be behind a connection that the server cut; "" for other failures."""

@@ -122,6 +122,7 @@ class WorkerRouter:
         """
         check_workers(workers)
         self._spec = workers
+        self._name = _dns_name(workers)
         self._fingerprint = fingerprint
         self._credentials = credentials or ClientCredentials(prefix="--workers-")
         for address in workers.split(","):
@@ -330,10 +331,9 @@ class WorkerRouter:
                 )
             return grpc.aio.insecure_channel(address, CLIENT_OPTIONS)
         options: tuple[tuple[str, str | int], ...] = CLIENT_OPTIONS
-        if self._spec.startswith(_DNS):
+        if self._name is not None:
             # Its addresses are dialled, but the certificate holds its name.
-            name = self._spec.removeprefix(_DNS).rpartition(":")[0]
-            options = (*options, ("grpc.default_authority", name))
+            options = (*options, ("grpc.default_authority", self._name))
         return grpc.aio.secure_channel(address, tls, options)
 
     async def _meet(self, worker: _Worker) -> None:
@@ -359,7 +359,7 @@ class WorkerRouter:
     def _unmet(self, address: str, error: grpc.aio.AioRpcError) -> None:
         """Notes why a worker can't be asked; at once, aloud and once if waiting does not help."""
         details = error.details() or ""
-        remedy = self._credentials.explain(details, address)
+        remedy = self._credentials.explain(details, address, host=self._name)
         text = f"{error.code().name}: {details}"
         if remedy or error.code() == grpc.StatusCode.UNAUTHENTICATED:
             self._refuse(address, f"{text} {remedy}".strip())
@@ -408,6 +408,10 @@ def check_workers(spec: str) -> None:
                 "`--workers` must be HOST:PORT,..., unix:PATH,... or dns:///NAME:PORT,"
                 f" got {address!r}."
             )
+
+
+def _dns_name(spec: str) -> str | None:
+    return spec.removeprefix(_DNS).rpartition(":")[0] if spec.startswith(_DNS) else None
 
 
 async def _addresses(spec: str) -> list[str]:

@@ -62,20 +62,21 @@ def read_pair(flags: tuple[str, str], cert: str | None, key: str | None) -> tupl
         ) from error
 
 
-def explain(details: str, *, flag: str, peer: str) -> str:
+def explain(details: str, *, flag: str, peer: str, host: str) -> str:
     """Says what to do about a handshake that can't succeed; "" for any other failure.
 
     Args:
         details: of the failed call.
         flag: with which the caller trusts a CA.
         peer: address that was called.
+        host: name or IP address that the certificate must hold.
     """
     if "certificate has expired" in details:
         return f"The certificate of {peer} has expired. Renew the file of its --tls-cert."
     if "CERTIFICATE_VERIFY_FAILED" in details:
         return f"{flag} must hold the CA that signed the certificate of {peer}."
     if "Hostname Verification" in details:
-        return f"The certificate of {peer} must name the host that is called, or its IP address."
+        return f"The certificate of {peer} must name {host} (subject alternative name)."
     if "WRONG_VERSION_NUMBER" in details:
         return f"{peer} has no TLS. Start it with --tls-cert and --tls-key, or drop {flag}."
     return ""

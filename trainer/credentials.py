@@ -93,7 +93,8 @@ def explain(details: str, endpoint: str) -> str:
             f"tls_ca (--reward-tls-ca) must hold the CA that signed the certificate of {endpoint}."
         )
     if "Hostname Verification" in details:
-        return f"The certificate of {endpoint} must name the host that is called, or its IP."
+        host = endpoint.rpartition(":")[0].removeprefix("dns:///").strip("[]")
+        return f"The certificate of {endpoint} must name {host} (subject alternative name)."
     if "WRONG_VERSION_NUMBER" in details:
         return (
             f"{endpoint} has no TLS. Start it with --tls-cert and --tls-key, or drop tls_ca"
