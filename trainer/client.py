@@ -25,8 +25,8 @@ from trainer.errors import (
     InvalidRequest,
     Unavailable,
     from_rpc_error,
+    how_to_start,
     is_retryable,
-    start,
     status_details,
 )
 
@@ -142,7 +142,7 @@ class RewardClient:
                         error, endpoint=endpoint, request_id="", row_ids=()
                     ) from error
                 if left <= _RECONNECT_S or code == grpc.StatusCode.DEADLINE_EXCEEDED:
-                    remedy = self._credentials.guess(details) or start(endpoint)
+                    remedy = self._credentials.guess(details) or how_to_start(endpoint)
                     raise Unavailable(
                         f"no reward server answered at {endpoint} within {timeout:g} s. {remedy}",
                         reason="UNAVAILABLE",

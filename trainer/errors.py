@@ -93,7 +93,7 @@ def is_retryable(error: grpc.RpcError) -> bool:
     )
 
 
-def start(endpoint: str) -> str:
+def how_to_start(endpoint: str) -> str:
     """Says how to get a server to answer at an endpoint."""
     return f"Start it (reward-server serve --listen {endpoint} ...) or correct --reward-endpoint."
 
@@ -114,7 +114,7 @@ def from_rpc_error(
     reason = status_details(error).reason or code.name
     where = f"reward server at {endpoint} ({rows})"
     if code == grpc.StatusCode.UNAVAILABLE:
-        remedy = explain(text or "", endpoint) or start(endpoint)
+        remedy = explain(text or "", endpoint) or how_to_start(endpoint)
         message = f"{where} can't be reached: {text}. {remedy}"
         return Unavailable(message, reason=reason, request_id=request_id)
     if code in (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED):
