@@ -12,22 +12,16 @@ import asyncio
 import sys
 from collections.abc import Sequence
 
-import grpc
-from grpc_health.v1 import health_pb2, health_pb2_grpc
-from shardward.v1 import (
-    reward_pb2,
-    reward_pb2_grpc,
-    scoring_pb2,
-    scoring_pb2_grpc,
-    types_pb2,
-)
+from shardward.v1 import reward_pb2, reward_pb2_grpc, scoring_pb2, scoring_pb2_grpc
 
 from reward_server import lifecycle, log
 from reward_server.batch import Scorer, StartError
-from reward_server.channel import CLIENT_OPTIONS
+from reward_server.check import Unreachable, check
 from reward_server.config import ConfigError, PoolConfig, RewardsConfig
+from reward_server.credentials import ClientCredentials, ServerCredentials
 from reward_server.decode import Tokenizer
 from reward_server.handler import version
+from reward_server.listen import Listen
 from reward_server.pool import Pool
 from reward_server.router import WorkerRouter
 from reward_server.server import RewardService, ScoringService
@@ -66,6 +60,15 @@ def build_parser() -> argparse.ArgumentParser:
         command.add_argument(
             "--insecure-bind", action="store_true", help="listen beyond this machine without TLS"
         )
+        command.add_argument("--tls-cert", metavar="FILE", help="certificate to show, PEM")
+        command.add_argument("--tls-key", metavar="FILE", help="private key of that, PEM")
+        command.add_argument(
+            "--tls-client-ca", metavar="FILE", help="CA that must have signed callers' certificates"
+        )
+        command.add_argument("--token-file", metavar="FILE", help="token that callers must show")
+        command.add_argument(
+            "--health-listen", metavar="HOST:PORT", help="port for health checks only, without TLS"
+        )
         command.add_argument("--log-json", action="store_true", help="log JSON lines")
         command.add_argument(
             "--log-level", default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR")
@@ -73,10 +76,35 @@ def build_parser() -> argparse.ArgumentParser:
     serve.add_argument(
         "--workers", help="HOST:PORT,... or dns:///NAME:PORT; default: run the functions here"
     )
-    check = commands.add_parser("check", help="say what a server or worker is, or what is wrong")
-    check.add_argument("address", metavar="ADDR", help="unix:PATH or HOST:PORT")
-    check.add_argument("--timeout-s", type=float, default=5.0, help="seconds to wait")
+    _add_client_flags(serve, "--workers-", "the workers")
+    ask = commands.add_parser("check", help="say what a server or worker is, or what is wrong")
+    ask.add_argument("address", metavar="ADDR", help="unix:PATH or HOST:PORT")
+    ask.add_argument("--timeout-s", type=float, default=5.0, help="seconds to wait")
+    _add_client_flags(ask, "--", "ADDR")
     return parser
+
+
+def _add_client_flags(parser: argparse.ArgumentParser, prefix: str, peer: str) -> None:
+    """Flags of a caller; `_client_credentials` reads them."""
+    for name, text in (
+        ("ca", f"CA of {peer}, PEM; with it TLS is used"),
+        ("cert", f"certificate to show {peer}, PEM"),
+        ("key", "private key of that, PEM"),
+    ):
+        parser.add_argument(f"{prefix}tls-{name}", dest=f"client_{name}", metavar="FILE", help=text)
+    parser.add_argument(
+        f"{prefix}token-file", dest="client_token", metavar="FILE", help=f"token to show {peer}"
+    )
+
+
+def _client_credentials(args: argparse.Namespace, prefix: str) -> ClientCredentials:
+    return ClientCredentials.load(
+        prefix=prefix,
+        ca=args.client_ca,
+        cert=args.client_cert,
+        key=args.client_key,
+        token_file=args.client_token,
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -84,6 +112,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = build_parser().parse_args(argv)
     try:
         code = _check(args) if args.command == "check" else _run(args)
+    except Unreachable as error:
+        print(error, file=sys.stderr)
+        code = EXIT_UNREACHABLE
     except (ConfigError, StartError) as error:
         print(f"reward-server {args.command}: {error}", file=sys.stderr)
         code = EXIT_CONFIG
@@ -96,23 +127,13 @@ def _run(args: argparse.Namespace) -> int:
     log.configure(level=args.log_level, as_json=args.log_json)
     if args.drain_s < 0:
         raise ConfigError(f"`drain_s` must be >= 0 seconds, got {args.drain_s}.")
+    listen = _listen(args)
     tokenizer = _load_tokenizer(args.tokenizer)
-    workers = getattr(args, "workers", None)
-    if workers is None and args.rewards is None:
-        raise ConfigError("`--rewards` must name a TOML file of reward functions.")
-    if workers is not None and args.slots is not None:
-        raise ConfigError("`--slots` must be given to the workers when `--workers` is used.")
-    scorer: Scorer
-    if workers is not None:
-        scorer = WorkerRouter(workers, fingerprint=tokenizer.fingerprint)
-    else:
-        config = PoolConfig() if args.slots is None else PoolConfig(slots=args.slots)
-        scorer = Pool(RewardsConfig.load(args.rewards), args.tokenizer, config)
+    scorer = _scorer(args, tokenizer)
     service = _REWARD_SERVICE if args.command == "serve" else _SCORING_SERVICE
     asyncio.run(
         lifecycle.run(
-            listen=args.listen,
-            insecure_bind=args.insecure_bind,
+            listen=listen,
             drain_s=args.drain_s,
             tokenizer=tokenizer,
             scorer=scorer,
@@ -120,6 +141,42 @@ def _run(args: argparse.Namespace) -> int:
         )
     )
     return EXIT_OK
+
+
+def _listen(args: argparse.Namespace) -> Listen:
+    credentials = ServerCredentials.load(
+        cert=args.tls_cert,
+        key=args.tls_key,
+        client_ca=args.tls_client_ca,
+        token_file=args.token_file,
+    )
+    return Listen(
+        address=args.listen,
+        health_address=args.health_listen,
+        insecure_bind=args.insecure_bind,
+        credentials=credentials,
+    )
+
+
+def _scorer(args: argparse.Namespace, tokenizer: Tokenizer) -> Scorer:
+    if args.command == "serve":
+        credentials = _client_credentials(args, "--workers-")
+        if args.workers is not None:
+            if args.slots is not None:
+                raise ConfigError(
+                    "`--slots` must be given to the workers when `--workers` is used."
+                )
+            return WorkerRouter(
+                args.workers, fingerprint=tokenizer.fingerprint, credentials=credentials
+            )
+        if credentials.ca or credentials.token:
+            raise ConfigError(
+                "`--workers-tls-ca` and `--workers-token-file` must come with `--workers`."
+            )
+    if args.rewards is None:
+        raise ConfigError("`--rewards` must name a TOML file of reward functions.")
+    config = PoolConfig() if args.slots is None else PoolConfig(slots=args.slots)
+    return Pool(RewardsConfig.load(args.rewards), args.tokenizer, config)
 
 
 def _load_tokenizer(path: str) -> Tokenizer:
@@ -130,43 +187,5 @@ def _load_tokenizer(path: str) -> Tokenizer:
 
 
 def _check(args: argparse.Namespace) -> int:
-    """Asks a server or worker for its health and for what it is."""
-    address, timeout = args.address, args.timeout_s
-    with grpc.insecure_channel(address, CLIENT_OPTIONS) as channel:
-        try:
-            health = health_pb2_grpc.HealthStub(channel).Check(
-                health_pb2.HealthCheckRequest(), timeout=timeout, wait_for_ready=True
-            )
-            info = _info(channel, timeout)
-        except grpc.RpcError as error:
-            print(
-                f"{address} does not answer within {timeout:g} s: {error.code().name}."
-                f" Start it: reward-server serve --listen {address} --tokenizer DIR --rewards FILE",
-                file=sys.stderr,
-            )
-            return EXIT_UNREACHABLE
-    if health.status != health_pb2.HealthCheckResponse.SERVING:
-        state = health_pb2.HealthCheckResponse.ServingStatus.Name(health.status)
-        print(f"{address} is {state}: it is starting or draining.", file=sys.stderr)
-        return EXIT_UNREACHABLE
-    print(f"{address} is SERVING, shardward {info.version}")
-    for fn in info.reward_fns:
-        columns = ", ".join(fn.required_columns) or "none"
-        print(f"  {fn.name}  weight={fn.weight:g}  timeout_s={fn.timeout_s:g}  columns={columns}")
-    behind = f"{info.workers} workers" if info.workers else "its own processes"
-    print(f"  {info.slots} slots in {behind}, {info.rows_scored} rows scored")
-    print(f"  tokenizer {info.tokenizer_fingerprint[:12]}, {info.vocab_size} tokens")
+    print(check(args.address, _client_credentials(args, "--"), args.timeout_s))
     return EXIT_OK
-
-
-def _info(channel: grpc.Channel, timeout: float) -> types_pb2.ServiceInfo:
-    info: types_pb2.ServiceInfo
-    try:
-        stub = reward_pb2_grpc.RewardServiceStub(channel)
-        info = stub.GetInfo(reward_pb2.RewardServiceGetInfoRequest(), timeout=timeout).info
-    except grpc.RpcError as error:
-        if error.code() != grpc.StatusCode.UNIMPLEMENTED:
-            raise
-        scoring = scoring_pb2_grpc.ScoringServiceStub(channel)
-        info = scoring.GetInfo(scoring_pb2.ScoringServiceGetInfoRequest(), timeout=timeout).info
-    return info

@@ -7,26 +7,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import fcntl
-import ipaddress
 import logging
 import os
 import signal
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import AsyncIterator, Callable
 
 import grpc
 from grpc_health.v1 import health as grpc_health
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from reward_server.batch import Scorer, StartError
+from reward_server.batch import Scorer
 from reward_server.channel import SERVER_OPTIONS
 from reward_server.decode import Tokenizer
 from reward_server.handler import Handler
+from reward_server.listen import Listen, socket_lock
 
 LAME_DUCK_S = 0.5
-_SOCKET_PATH_BYTES = 107
 logger = logging.getLogger(__name__)
 
 
@@ -43,71 +40,9 @@ class Service:
     add: Callable[[Handler, grpc.aio.Server], None]
 
 
-@contextlib.contextmanager
-def _socket_lock(listen: str) -> Iterator[None]:
-    """Holds the lock of a unix socket: a live one is never taken over, a stale one is replaced."""
-    if not listen.startswith("unix:"):
-        yield
-        return
-    path = Path(listen.removeprefix("unix:").removeprefix("//"))
-    if len(os.fsencode(path)) > _SOCKET_PATH_BYTES:
-        raise StartError(f"`--listen` must have at most {_SOCKET_PATH_BYTES} bytes, got {path}.")
-    try:
-        descriptor = os.open(f"{path}.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise StartError(f"`--listen` must be in a folder that can be written: {error}.") from error
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise StartError(
-                f"`--listen` must be free: another server holds {path}."
-                " Stop it or take another path."
-            ) from None
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def check_listen(listen: str, *, insecure_bind: bool) -> None:
-    """Checks where a process may listen.
-
-    Raises:
-        StartError: the address has no port, or others than this machine could connect.
-    """
-    if listen.startswith("unix:"):
-        return
-    host, _, port = listen.rpartition(":")
-    if not host or not port.isdigit():
-        raise StartError(f"`--listen` must be unix:PATH or HOST:PORT, got {listen!r}.")
-    if insecure_bind or host == "localhost":
-        return
-    try:
-        loopback = ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        loopback = False
-    if not loopback:
-        raise StartError(
-            f"`--listen` must be a unix socket or loopback, got {host!r}: anybody could connect."
-            " Say --insecure-bind to listen there all the same."
-        )
-
-
-def _bind(server: grpc.aio.Server, listen: str) -> str:
-    mask = os.umask(0o177)
-    try:
-        port = server.add_insecure_port(listen)
-    except RuntimeError as error:
-        raise StartError(f"`--listen` must be free, got {listen}: {error}.") from error
-    finally:
-        os.umask(mask)
-    return listen if listen.startswith("unix:") else f"{listen.rpartition(':')[0]}:{port}"
-
-
 async def run(
     *,
-    listen: str,
-    insecure_bind: bool,
+    listen: Listen,
     drain_s: float,
     tokenizer: Tokenizer,
     scorer: Scorer,
@@ -118,9 +53,9 @@ async def run(
     Raises:
         StartError: the process can't start; the message says what to change.
     """
-    check_listen(listen, insecure_bind=insecure_bind)
-    with _socket_lock(listen):
-        server = grpc.aio.server(options=SERVER_OPTIONS)
+    with socket_lock(listen.address):
+        interceptors = listen.credentials.interceptors()
+        server = grpc.aio.server(interceptors=interceptors, options=SERVER_OPTIONS)
         health = grpc_health.aio.HealthServicer()
         handler = Handler(scorer, tokenizer)
         service.add(handler, server)
@@ -136,23 +71,43 @@ async def run(
                 starting.cancel()
                 return
             starting.result()
-            address = _bind(server, listen)
-            await server.start()
-            for name in ("", service.name):
-                await health.set(name, health_pb2.HealthCheckResponse.SERVING)
-            fns = ",".join(fn.name for fn in scorer.reward_fns)
-            logger.info("ready listen=%s slots=%d reward_fns=%s", address, scorer.slots, fns)
-            await stopping
-            logger.info("draining drain_s=%g", drain_s)
-            handler.draining = True
-            await health.enter_graceful_shutdown()
-            await asyncio.sleep(LAME_DUCK_S)
-            await server.stop(drain_s)
+            address = listen.bind(server)
+            async with _health_port(listen, health):
+                await server.start()
+                for name in ("", service.name):
+                    await health.set(name, health_pb2.HealthCheckResponse.SERVING)
+                fns = ",".join(fn.name for fn in scorer.reward_fns)
+                logger.info("ready listen=%s slots=%d reward_fns=%s", address, scorer.slots, fns)
+                await stopping
+                logger.info("draining drain_s=%g", drain_s)
+                handler.draining = True
+                await health.enter_graceful_shutdown()
+                await asyncio.sleep(LAME_DUCK_S)
+                await server.stop(drain_s)
         finally:
             stopping.cancel()
             await scorer.close()
             await server.stop(0)
         logger.info("stopped rows_scored=%d", handler.rows_scored)
+
+
+@contextlib.asynccontextmanager
+async def _health_port(
+    listen: Listen, health: grpc_health.aio.HealthServicer
+) -> AsyncIterator[None]:
+    """Answers health checks on a port of their own, if there is one, until the block ends."""
+    if listen.health_address is None:
+        yield
+        return
+    server = grpc.aio.server(options=SERVER_OPTIONS)
+    health_pb2_grpc.add_HealthServicer_to_server(health, server)
+    address = listen.bind_health(server)
+    await server.start()
+    logger.info("health checks listen=%s", address)
+    try:
+        yield
+    finally:
+        await server.stop(0)
 
 
 def _signals() -> asyncio.Event:

@@ -33,6 +33,8 @@ from reward_server.batch import (
     WorkersUnavailable,
 )
 from reward_server.channel import CLIENT_OPTIONS
+from reward_server.credentials import ClientCredentials
+from reward_server.listen import is_local
 
 MAX_PIECE_ROWS = 256
 RESOLVE_S = 5.0
@@ -41,13 +43,16 @@ INFO_TIMEOUT_S = 5.0
 START_TIMEOUT_S = 120.0
 NOTICE_S = 10.0
 # Codes after which a piece goes to another worker: the connection was lost, the worker drains or
-# was started anew with another tokenizer. A broken connection shows as _BROKEN without details.
+# was started anew with another tokenizer or token. A broken connection shows as _BROKEN without
+# details.
 _LOST = (
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.CANCELLED,
     grpc.StatusCode.FAILED_PRECONDITION,
+    grpc.StatusCode.UNAUTHENTICATED,
 )
 _BROKEN = (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN)
+_DNS = "dns:///"
 _MODES = {"train": types_pb2.MODE_TRAIN, "eval": types_pb2.MODE_EVAL}
 logger = logging.getLogger(__name__)
 
@@ -100,19 +105,27 @@ class _Call:
 class WorkerRouter:
     """Scores batches on remote workers; a `reward_server.batch.Scorer`."""
 
-    def __init__(self, workers: str, *, fingerprint: str) -> None:
+    def __init__(
+        self, workers: str, *, fingerprint: str, credentials: ClientCredentials | None = None
+    ) -> None:
         """Takes addresses and the tokenizer that workers must have.
 
         Args:
             workers: "HOST:PORT,unix:PATH,..." or "dns:///NAME:PORT", looked up again and again.
             fingerprint: of the tokenizer.
+            credentials: to show workers and to know them by.
 
         Raises:
             StartError: an address is none.
+            ConfigError: the credentials don't go with an address.
         """
         check_workers(workers)
         self._spec = workers
+        self._name = _dns_name(workers)
         self._fingerprint = fingerprint
+        self._credentials = credentials or ClientCredentials(prefix="--workers-")
+        for address in workers.split(","):
+            self._credentials.check_address(address.strip())
         self._workers: dict[str, _Worker] = {}
         self._reward_fns: tuple[RewardFnInfo, ...] = ()
         self._refusals: dict[str, str] = {}
@@ -233,7 +246,9 @@ class WorkerRouter:
         )
         try:
             response = await worker.stub.Score(
-                request, timeout=max(deadline - time.monotonic(), 0.01)
+                request,
+                timeout=max(deadline - time.monotonic(), 0.01),
+                metadata=self._credentials.metadata,
             )
             if list(response.row_ids) != call.batch.row_ids[start:stop]:
                 raise ValueError(f"worker {worker.address} answered other rows than were sent.")  # noqa: TRY301
@@ -297,7 +312,7 @@ class WorkerRouter:
             return
         for address in addresses:
             if address not in self._workers:
-                channel = grpc.aio.insecure_channel(address, CLIENT_OPTIONS)
+                channel = self._channel(address)
                 stub = scoring_pb2_grpc.ScoringServiceStub(channel)
                 self._workers[address] = _Worker(address, channel, stub)
         for address, worker in list(self._workers.items()):
@@ -308,25 +323,54 @@ class WorkerRouter:
                 await worker.channel.close()
                 logger.info("worker left address=%s reason=no longer listed", address)
 
+    def _channel(self, address: str) -> grpc.aio.Channel:
+        tls = self._credentials.for_channel()
+        if tls is None:
+            if self._credentials.token and not is_local(address):
+                logger.warning(
+                    "token is sent without TLS address=%s: pass --workers-tls-ca", address
+                )
+            return grpc.aio.insecure_channel(address, CLIENT_OPTIONS)
+        options: tuple[tuple[str, str | int], ...] = CLIENT_OPTIONS
+        if self._name is not None:
+            # Its addresses are dialled, but the certificate holds its name.
+            options = (*options, ("grpc.default_authority", self._name))
+        return grpc.aio.secure_channel(address, tls, options)
+
     async def _meet(self, worker: _Worker) -> None:
         try:
             response = await worker.stub.GetInfo(
-                scoring_pb2.ScoringServiceGetInfoRequest(), timeout=INFO_TIMEOUT_S
+                scoring_pb2.ScoringServiceGetInfoRequest(),
+                timeout=INFO_TIMEOUT_S,
+                metadata=self._credentials.metadata,
             )
         except grpc.aio.AioRpcError as error:
-            self._refusals[worker.address] = f"{error.code().name}: {error.details()}"
+            self._unmet(worker.address, error)
             return
         problem = self._problem(response.info)
         if problem:
-            if self._refusals.get(worker.address) != problem:
-                logger.error("worker refused address=%s: %s", worker.address, problem)
-            self._refusals[worker.address] = problem
+            self._refuse(worker.address, problem)
             return
         self._refusals.pop(worker.address, None)
         worker.info = response.info
         logger.info("worker joined address=%s slots=%d", worker.address, worker.info.slots)
         self._available.set()
         self._wake()
+
+    def _unmet(self, address: str, error: grpc.aio.AioRpcError) -> None:
+        """Notes why a worker can't be asked; at once, aloud and once if waiting does not help."""
+        details = error.details() or ""
+        remedy = self._credentials.explain(details, address, host=self._name)
+        text = f"{error.code().name}: {details}"
+        if remedy or error.code() == grpc.StatusCode.UNAUTHENTICATED:
+            self._refuse(address, f"{text} {remedy}".strip())
+        else:
+            self._refusals[address] = f"{text} {self._credentials.guess(details)}".strip()
+
+    def _refuse(self, address: str, problem: str) -> None:
+        if self._refusals.get(address) != problem:
+            logger.error("worker refused address=%s: %s", address, problem)
+        self._refusals[address] = problem
 
     def _problem(self, info: types_pb2.ServiceInfo) -> str:
         if info.tokenizer_fingerprint != self._fingerprint:
@@ -356,7 +400,7 @@ def check_workers(spec: str) -> None:
     Raises:
         StartError: one of them has no port.
     """
-    for address in spec.split(",") if not spec.startswith("dns:///") else [spec[7:]]:
+    for address in spec.split(",") if not spec.startswith(_DNS) else [spec.removeprefix(_DNS)]:
         host, _, port = address.strip().rpartition(":")
         if address.strip().startswith("unix:"):
             continue
@@ -367,10 +411,14 @@ def check_workers(spec: str) -> None:
             )
 
 
+def _dns_name(spec: str) -> str | None:
+    return spec.removeprefix(_DNS).rpartition(":")[0] if spec.startswith(_DNS) else None
+
+
 async def _addresses(spec: str) -> list[str]:
-    if not spec.startswith("dns:///"):
+    if not spec.startswith(_DNS):
         return [address.strip() for address in spec.split(",") if address.strip()]
-    host, _, port = spec.removeprefix("dns:///").rpartition(":")
+    host, _, port = spec.removeprefix(_DNS).rpartition(":")
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)
     return sorted(

@@ -44,6 +44,23 @@ class TokenizerMismatch(Exception):  # noqa: N818 - named for the state
         self.got = got
 
 
+class Unauthenticated(Exception):  # noqa: N818 - named for the state
+    """The caller did not show this process's token.
+
+    Attributes:
+        reason: TOKEN_MISSING or TOKEN_WRONG.
+    """
+
+    def __init__(self, *, missing: bool) -> None:
+        got = "none" if missing else "another"
+        super().__init__(
+            f"`authorization` must be the token of this server, got {got}."
+            " Pass --reward-token-file (grpo-train), --workers-token-file (serve) or"
+            " --token-file (check)."
+        )
+        self.reason = "TOKEN_MISSING" if missing else "TOKEN_WRONG"
+
+
 def _status(
     code: int, reason: str, message: str, *details: Message, metadata: dict[str, str] | None = None
 ) -> status_pb2.Status:
@@ -67,6 +84,8 @@ def from_exception(error: BaseException) -> status_pb2.Status:
     if isinstance(error, TokenizerMismatch):
         both = {"expected": error.expected, "got": error.got}
         return _status(code_pb2.FAILED_PRECONDITION, "TOKENIZER_MISMATCH", text, metadata=both)
+    if isinstance(error, Unauthenticated):
+        return _status(code_pb2.UNAUTHENTICATED, error.reason, text)
     if isinstance(error, WorkersUnavailable | Draining):
         reason = "DRAINING" if isinstance(error, Draining) else "WORKERS_UNAVAILABLE"
         delay = duration_pb2.Duration(seconds=RETRY_AFTER_S)

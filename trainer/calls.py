@@ -18,6 +18,8 @@ from trainer.errors import RewardError, cause, from_rpc_error, is_retryable, sta
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from trainer.credentials import ClientCredentials
+
 logger = logging.getLogger(__name__)
 
 NOTICE_S = 10.0
@@ -36,6 +38,7 @@ class Call:
         endpoint: address, for messages.
         timeout_s: seconds from now for an answer, retries included.
         closed: set when the client is closed.
+        credentials: what to show the server.
         request_id: its id, or "".
         row_ids: global ids of its rows; empty if it has none.
     """
@@ -45,6 +48,7 @@ class Call:
     endpoint: str
     timeout_s: float
     closed: threading.Event
+    credentials: ClientCredentials
     request_id: str = ""
     row_ids: Sequence[int] = ()
     _started: float = dataclasses.field(init=False)
@@ -89,7 +93,11 @@ class Call:
         self._check_open()
         self._attempts += 1
         try:
-            self._future = self.method.future(self.request, timeout=max(self._left_s(), 0.001))
+            self._future = self.method.future(
+                self.request,
+                timeout=max(self._left_s(), 0.001),
+                metadata=self.credentials.metadata,
+            )
         except ValueError:  # gRPC's word for a channel that was closed a moment ago
             self._check_open()
             raise
@@ -115,6 +123,7 @@ class Call:
             attempts=self._attempts,
             waited_s=time.monotonic() - self._started,
             earlier=self._failure,
+            credentials=self.credentials,
         )
 
     def _notice(self, event: str) -> None:

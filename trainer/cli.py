@@ -46,6 +46,13 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="ADDR",
         help="reward server of this process: unix:PATH or HOST:PORT",
     )
+    for name, text in (
+        ("tls-ca", "CA of the reward server, PEM; with it TLS is used"),
+        ("tls-cert", "certificate to show it, PEM"),
+        ("tls-key", "private key of that, PEM"),
+        ("token-file", "token to show it"),
+    ):
+        add(f"--reward-{name}", metavar="FILE", help=text)
     add("--recipe", required=True, choices=recipes.NAMES, help="model, task and settings")
     add("--steps", type=int, metavar="N", help="training steps (default: the recipe's)")
     add(
@@ -179,7 +186,7 @@ def _set_up_logging() -> None:
 
 def _run(config: RunConfig) -> str:
     check_trainer_package()
-    check_endpoint(config.reward_endpoint)
+    check_endpoint(config)
     try:
         from trainer import run  # noqa: PLC0415 - imports JAX
     except ModuleNotFoundError as error:
@@ -187,15 +194,20 @@ def _run(config: RunConfig) -> str:
     return run.run(config)
 
 
-def check_endpoint(endpoint: str) -> None:
+def check_endpoint(config: RunConfig) -> None:
     """Waits for the reward server before the slow part of the start.
 
     Raises:
         Unavailable: nothing answers.
+        ConfigError: a file of the credentials can't be used.
     """
     from trainer.client import RewardClient  # noqa: PLC0415 - after the check of the package
 
-    with contextlib.closing(RewardClient(endpoint)) as client:
+    try:
+        client = RewardClient(config.reward_endpoint, **config.reward_credentials)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    with contextlib.closing(client):
         # No tokenizer is loaded yet; the learner checks it.
         logging.getLogger("trainer.client").setLevel(logging.ERROR)
         client.connect()

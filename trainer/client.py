@@ -17,6 +17,7 @@ from shardward.v1 import reward_pb2, reward_pb2_grpc
 from trainer import codec
 from trainer.calls import Call
 from trainer.config import MAX_MESSAGE_BYTES, RewardClientConfig
+from trainer.credentials import ClientCredentials, is_local
 from trainer.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -58,9 +59,15 @@ class RewardClient:
         """Takes the endpoint and the other fields of `RewardClientConfig`.
 
         Raises:
-            ValueError: a setting is out of range.
+            ValueError: a setting is out of range, or a file of it can't be used.
         """
         self.config = RewardClientConfig(endpoint=endpoint, **settings)
+        self._credentials = ClientCredentials.load(
+            tls_ca=self.config.tls_ca,
+            tls_cert=self.config.tls_cert,
+            tls_key=self.config.tls_key,
+            token_file=self.config.token_file,
+        )
         self.process_index = 0
         self.fingerprint = ""
         self._run = uuid.uuid4().hex[:12]
@@ -72,8 +79,16 @@ class RewardClient:
     def _stub(self) -> reward_pb2_grpc.RewardServiceStub:
         # The channel is made late: a client may be built before JAX forks or initialises.
         if self._channel is None:
-            self._channel = grpc.insecure_channel(self.config.endpoint, _CHANNEL_OPTIONS)
+            self._channel = self._open()
         return reward_pb2_grpc.RewardServiceStub(self._channel)
+
+    def _open(self) -> grpc.Channel:
+        endpoint, tls = self.config.endpoint, self._credentials.for_channel()
+        if tls is not None:
+            return grpc.secure_channel(endpoint, tls, _CHANNEL_OPTIONS)
+        if self._credentials.token and not is_local(endpoint):
+            logger.warning("token is sent without TLS endpoint=%s: pass tls_ca", endpoint)
+        return grpc.insecure_channel(endpoint, _CHANNEL_OPTIONS)
 
     def _connection(self) -> tuple[reward_pb2_grpc.RewardServiceStub, threading.Event]:
         with self._lock:
@@ -90,7 +105,7 @@ class RewardClient:
 
         Raises:
             Unavailable: no server within connect_timeout_s.
-            InvalidRequest: it has another tokenizer.
+            InvalidRequest: it has another tokenizer or token.
         """
         endpoint = self.config.endpoint
         stub, closed = self._connection()
@@ -100,6 +115,7 @@ class RewardClient:
             endpoint=endpoint,
             timeout_s=self.config.connect_timeout_s,
             closed=closed,
+            credentials=self._credentials,
         )
         response: reward_pb2.RewardServiceGetInfoResponse = call.result()
         info: types_pb2.ServiceInfo = response.info
@@ -142,6 +158,7 @@ class RewardClient:
                     endpoint=self.config.endpoint,
                     timeout_s=deadline - time.monotonic(),
                     closed=closed,
+                    credentials=self._credentials,
                     request_id=request.request_id,
                     row_ids=request.rollouts.row_ids,
                 )

@@ -64,12 +64,20 @@ class RewardClientConfig:
         timeout_s: seconds for the rewards of one batch, retries included.
         connect_timeout_s: seconds to wait for the server when training starts.
         call_bytes: most bytes of token ids and text in one call; larger batches are split by rows.
+        tls_ca: PEM file of the CA that signed the server's certificate; None for no TLS.
+        tls_cert: PEM file of the certificate to show; with tls_key only.
+        tls_key: PEM file of its private key.
+        token_file: file of the token to show, readable by its owner only.
     """
 
     endpoint: str
     timeout_s: float = 300.0
     connect_timeout_s: float = 60.0
     call_bytes: int = DEFAULT_CALL_BYTES
+    tls_ca: str | os.PathLike[str] | None = None
+    tls_cert: str | os.PathLike[str] | None = None
+    tls_key: str | os.PathLike[str] | None = None
+    token_file: str | os.PathLike[str] | None = None
 
     def __post_init__(self) -> None:
         """Checks the values.
@@ -79,6 +87,10 @@ class RewardClientConfig:
         """
         if rule := broken_rule(self.endpoint):
             raise ValueError(f"`endpoint` must be {rule}, got {self.endpoint!r}.")
+        if self.tls_ca is not None and self.endpoint.startswith("unix:"):
+            raise ValueError(
+                f"`tls_ca` must be left out for a unix socket, got endpoint {self.endpoint!r}."
+            )
         for name in ("timeout_s", "connect_timeout_s"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(

@@ -12,8 +12,12 @@ import grpc
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 
+from trainer.credentials import explain
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from trainer.credentials import ClientCredentials
 
 # What gRPC says under INTERNAL and UNKNOWN when a connection breaks in mid-call.
 _BROKEN = re.compile(
@@ -46,7 +50,7 @@ class RewardError(Exception):
 
 
 class InvalidRequest(RewardError):  # noqa: N818 - the boundary that failed, as gRPC names it
-    """The server refused the request as it stands: shape, ids, columns or tokenizer."""
+    """The server refused the request as it stands: shape, ids, columns, tokenizer or token."""
 
 
 class Unavailable(RewardError):  # noqa: N818
@@ -102,6 +106,8 @@ def is_retryable(error: grpc.RpcError) -> bool:
     UNAVAILABLE, a server that stops (CANCELLED), a broken connection, or too busy with a delay.
     """
     code, details = error.code(), status_details(error)
+    if explain(error.details() or "", ""):  # a handshake that can't succeed
+        return False
     if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
         return True
     if code in (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN):
@@ -120,6 +126,11 @@ def cause(error: grpc.RpcError) -> str:
     return text
 
 
+def how_to_start(endpoint: str) -> str:
+    """Says how to get a server to answer at an endpoint."""
+    return f"Start it (reward-server serve --listen {endpoint} ...) or correct --reward-endpoint."
+
+
 def from_rpc_error(
     error: grpc.RpcError,
     *,
@@ -129,6 +140,7 @@ def from_rpc_error(
     attempts: int,
     waited_s: float,
     earlier: str,
+    credentials: ClientCredentials,
 ) -> RewardError:
     """Turns the status of a call into one of this module's errors.
 
@@ -140,8 +152,10 @@ def from_rpc_error(
         attempts: how often it was sent.
         waited_s: seconds since it was first sent.
         earlier: cause of the failure before, or "".
+        credentials: what was shown to the server.
     """
     code, text, details = error.code(), cause(error), status_details(error)
+    hopeless = explain(error.details() or "", endpoint)
     kind: type[RewardError] = RewardError
     rows = f" (rows {row_ids[0]}..{row_ids[-1]})" if row_ids else ""
     where = f"reward server at {endpoint}{rows}"
@@ -160,14 +174,16 @@ def from_rpc_error(
             f"{where} is another gRPC service: {text}."
             " Correct --reward-endpoint; a reward worker has another address than a reward server."
         )
-    elif code == grpc.StatusCode.DEADLINE_EXCEEDED or (is_retryable(error) and not details.reason):
+    elif (
+        code == grpc.StatusCode.DEADLINE_EXCEEDED
+        or hopeless
+        or (is_retryable(error) and not details.reason)
+    ):
         kind = Unavailable
         if code == grpc.StatusCode.DEADLINE_EXCEEDED and earlier:
             text = f"{text}; before that: {earlier}"
-        message = (
-            f"{where} can't be reached: {text} ({tried})."
-            f" Start it (reward-server serve --listen {endpoint} ...) or correct --reward-endpoint."
-        )
+        remedy = hopeless or credentials.guess(error.details() or "") or how_to_start(endpoint)
+        message = f"{where} can't be reached: {text} ({tried}). {remedy}"
     elif code == grpc.StatusCode.UNAVAILABLE:
         kind = Unavailable
         message = f"{where} can't score: {text} ({tried}). See its log."
@@ -176,6 +192,7 @@ def from_rpc_error(
         grpc.StatusCode.FAILED_PRECONDITION,
         grpc.StatusCode.NOT_FOUND,
         grpc.StatusCode.RESOURCE_EXHAUSTED,
+        grpc.StatusCode.UNAUTHENTICATED,
     ):
         kind = InvalidRequest
         message = f"{where} refused the request: {text}"

@@ -157,7 +157,11 @@ def run(config: RunConfig) -> str:
         learner = ShardedGRPOLearner(
             rl_cluster=cluster,
             algo_config=GRPOConfig(num_generations=recipe.settings.num_generations, beta=0.0),
-            reward_fns=RewardClient(config.reward_endpoint, timeout_s=config.reward_timeout),
+            reward_fns=RewardClient(
+                config.reward_endpoint,
+                timeout_s=config.reward_timeout,
+                **config.reward_credentials,
+            ),
             data="replicated",
             agreement_timeout_s=config.agreement_timeout,
             on_failed_row=config.on_failed_row,

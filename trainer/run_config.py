@@ -23,10 +23,14 @@ class ConfigError(Exception):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RunConfig:
-    """Settings of a run; all but `reward_endpoint` and `process_id` are equal on all processes.
+    """Settings of a run; all but `reward_*` and `process_id` are equal on all processes.
 
     Attributes:
         reward_endpoint: reward server of this process: "unix:PATH" or "HOST:PORT".
+        reward_tls_ca: PEM file of the server's CA; None for no TLS.
+        reward_tls_cert: PEM file of the certificate to show the server.
+        reward_tls_key: PEM file of its private key.
+        reward_token_file: file of the token to show the server.
         recipe: name of a recipe.
         steps: training steps; None takes the recipe's.
         mesh: sizes of the axes "fsdp" and "tp"; None puts all devices on "fsdp".
@@ -45,6 +49,10 @@ class RunConfig:
     """
 
     reward_endpoint: str
+    reward_tls_ca: str | None = None
+    reward_tls_cert: str | None = None
+    reward_tls_key: str | None = None
+    reward_token_file: str | None = None
     recipe: str
     steps: int | None = None
     mesh: dict[str, int] | None = None
@@ -82,6 +90,16 @@ class RunConfig:
             on_failed_row=self.on_failed_row, max_failed_fraction=self.max_failed_fraction
         )
         self._check_peers()
+
+    @property
+    def reward_credentials(self) -> dict[str, str | None]:
+        """Settings of the `RewardClient` that say who may talk."""
+        return {
+            "tls_ca": self.reward_tls_ca,
+            "tls_cert": self.reward_tls_cert,
+            "tls_key": self.reward_tls_key,
+            "token_file": self.reward_token_file,
+        }
 
     def _check_peers(self) -> None:
         peers = (self.coordinator, self.num_processes, self.process_id)

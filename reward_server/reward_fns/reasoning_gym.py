@@ -32,6 +32,9 @@ def reasoning_gym(
     `task` is the name of the dataset, `entry` its item as a dict or as JSON text. An unknown task
     raises, so the row has an error and no reward.
 
+    Some of the package's verifiers call `eval` on the answer or on `entry` (countdown, n_queens and
+    others): the model and the caller can run code in the child process. See docs/security.md.
+
     Example:
         `reasoning_gym(["2 + 2 ="], ["4"], ["basic_arithmetic"], [{"answer": "4"}])` gives `[1.0]`.
     """

@@ -127,16 +127,24 @@ def reason(error):
 
 
 @contextlib.asynccontextmanager
-async def serving(folder, scorer, tokenizer, **settings):
+async def serving(
+    folder,
+    scorer,
+    tokenizer,
+    *,
+    server_options=SERVER_OPTIONS,
+    client_options=CLIENT_OPTIONS,
+    **settings,
+):
     """A reward server in this process over a scorer that it starts: stub and handler."""
     await scorer.start()
-    server = grpc.aio.server(options=SERVER_OPTIONS)
+    server = grpc.aio.server(options=server_options)
     handler = Handler(scorer, tokenizer, **settings)
     reward_pb2_grpc.add_RewardServiceServicer_to_server(RewardService(handler), server)
     server.add_insecure_port(f"unix:{folder}/s")
     await server.start()
     try:
-        async with grpc.aio.insecure_channel(f"unix:{folder}/s", CLIENT_OPTIONS) as channel:
+        async with grpc.aio.insecure_channel(f"unix:{folder}/s", client_options) as channel:
             yield reward_pb2_grpc.RewardServiceStub(channel), handler
     finally:
         await server.stop(0)

@@ -27,13 +27,22 @@ FLAGS = {
         "--slots",
         "--drain-s",
         "--insecure-bind",
+        "--tls-cert",
+        "--tls-key",
+        "--tls-client-ca",
+        "--token-file",
+        "--health-listen",
         "--log-json",
         "--log-level",
         "--workers",
+        "--workers-tls-ca",
+        "--workers-tls-cert",
+        "--workers-tls-key",
+        "--workers-token-file",
     ],
-    "check": ["ADDR", "--timeout-s"],
+    "check": ["ADDR", "--timeout-s", "--tls-ca", "--tls-cert", "--tls-key", "--token-file"],
 }
-FLAGS["worker"] = FLAGS["serve"][:-1]
+FLAGS["worker"] = FLAGS["serve"][:-5]
 
 
 @pytest.fixture(scope="module")
@@ -139,9 +148,11 @@ def test_two_servers_do_not_share_a_port(serve):
         assert int(address.rpartition(":")[2]) > 0
         assert "slots=1 reward_fns=faulty,length,slow_tail" in server.log
         second = run(*serve(address))
-    assert second.returncode == cli.EXIT_CONFIG
-    assert "`--listen` must be free" in second.stderr
-    assert "Traceback" not in second.stderr
+        third = run(*serve("127.0.0.1:0", "--health-listen", address))
+    for flag, refused in (("--listen", second), ("--health-listen", third)):
+        assert refused.returncode == cli.EXIT_CONFIG
+        assert f"`{flag}` must be free" in refused.stderr
+        assert "Traceback" not in refused.stderr
 
 
 def test_sigterm_finishes_calls(tmp_path, serve):

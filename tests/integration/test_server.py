@@ -13,11 +13,18 @@ from google.rpc import error_details_pb2
 from shardward.v1 import reward_pb2, types_pb2
 
 from reward_server.batch import RewardFnInfo, RowStatus, Scores
-from reward_server.channel import MAX_MESSAGE_BYTES
+from reward_server.channel import (
+    CLIENT_OPTIONS,
+    KEEPALIVE_TIME_MS,
+    MAX_MESSAGE_BYTES,
+    MIN_PING_INTERVAL_MS,
+    SERVER_OPTIONS,
+)
 from reward_server.config import PoolConfig, RewardsConfig
 from reward_server.decode import Tokenizer
 from reward_server.pool import Pool
 from tests.integration import service
+from trainer import client as reward_client
 
 CODE = grpc.StatusCode
 
@@ -259,3 +266,38 @@ async def test_large_messages(tmp_path, tokenizer):
         request.rollouts.prompts[0] = "p" * MAX_MESSAGE_BYTES
         error = await fails(stub.ScoreRollouts(request, timeout=30))
     assert error.code() == CODE.RESOURCE_EXHAUSTED
+
+
+def scaled(options, factor):
+    """Options with the times between pings multiplied."""
+    times = ("keepalive_time_ms", "ping_interval_without_data_ms")
+    return [(k, round(v * factor) if k.endswith(times) else v) for k, v in options]
+
+
+async def test_long_calls_outlive_keepalive(tmp_path, tokenizer, pool):
+    """A call lasts many pings at the ratio that is shipped; pings too often would end it."""
+    # 0.1 s between pings where 30 s are shipped, and no pause after two pings without data.
+    factor = 100 / KEEPALIVE_TIME_MS
+    client = [*scaled(CLIENT_OPTIONS, factor), ("grpc.http2.max_pings_without_data", 0)]
+    server = scaled(SERVER_OPTIONS, factor)
+    request = service.request(["ab"], seconds=3.0)
+    options = {"client_options": client, "server_options": server}
+    async with service.serving(tmp_path, pool, tokenizer, **options) as (stub, _):
+        answer = await stub.ScoreRollouts(request, timeout=60)
+    assert service.totals(answer.rewards).tolist() == [2]
+    never = StubScorer(asyncio.Event().wait)
+    options["server_options"] = SERVER_OPTIONS
+    async with service.serving(tmp_path, never, tokenizer, **options) as (stub, _):
+        error = await fails(stub.ScoreRollouts(request, timeout=60))
+    assert error.code() == CODE.UNAVAILABLE
+    assert "ping" in error.details().lower()
+
+
+@pytest.mark.parametrize("options", [CLIENT_OPTIONS, reward_client._CHANNEL_OPTIONS])
+def test_keepalive_fits_on_both_sides(options):
+    """Callers of both hops ping no more often than servers allow, and wait for late answers."""
+    client, server = dict(options), dict(SERVER_OPTIONS)
+    assert client["grpc.keepalive_time_ms"] > MIN_PING_INTERVAL_MS
+    assert client["grpc.keepalive_timeout_ms"] >= 5_000
+    for name in ("min_ping_interval", "min_recv_ping_interval"):
+        assert server[f"grpc.http2.{name}_without_data_ms"] == MIN_PING_INTERVAL_MS

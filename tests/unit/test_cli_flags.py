@@ -19,6 +19,10 @@ REQUIRED = ["--reward-endpoint", "unix:/tmp/s", "--recipe", "tiny"]
 PEERS = ["--coordinator", "a:1", "--num-processes", "2", "--process-id", "1"]
 FLAGS = [
     "--reward-endpoint",
+    "--reward-tls-ca",
+    "--reward-tls-cert",
+    "--reward-tls-key",
+    "--reward-token-file",
     "--recipe",
     "--steps",
     "--mesh",

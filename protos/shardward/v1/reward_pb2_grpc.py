@@ -32,7 +32,9 @@ class RewardServiceStub(object):
     Retry: UNAVAILABLE, CANCELLED by the server, a connection that breaks, and
     RESOURCE_EXHAUSTED with google.rpc.RetryInfo, each with the same request_id.
     Other codes are final. Every non-OK status that a server decides on carries
-    google.rpc.ErrorInfo with the domain "shardward".
+    google.rpc.ErrorInfo with the domain "shardward". Where a server asks for a
+    token, calls carry the metadata "authorization: Bearer TOKEN", or end with
+    UNAUTHENTICATED.
     """
 
     def __init__(self, channel):
@@ -60,7 +62,9 @@ class RewardServiceServicer(object):
     Retry: UNAVAILABLE, CANCELLED by the server, a connection that breaks, and
     RESOURCE_EXHAUSTED with google.rpc.RetryInfo, each with the same request_id.
     Other codes are final. Every non-OK status that a server decides on carries
-    google.rpc.ErrorInfo with the domain "shardward".
+    google.rpc.ErrorInfo with the domain "shardward". Where a server asks for a
+    token, calls carry the metadata "authorization: Bearer TOKEN", or end with
+    UNAUTHENTICATED.
     """
 
     def ScoreRollouts(self, request, context):
@@ -109,7 +113,9 @@ class RewardService(object):
     Retry: UNAVAILABLE, CANCELLED by the server, a connection that breaks, and
     RESOURCE_EXHAUSTED with google.rpc.RetryInfo, each with the same request_id.
     Other codes are final. Every non-OK status that a server decides on carries
-    google.rpc.ErrorInfo with the domain "shardward".
+    google.rpc.ErrorInfo with the domain "shardward". Where a server asks for a
+    token, calls carry the metadata "authorization: Bearer TOKEN", or end with
+    UNAUTHENTICATED.
     """
 
     @staticmethod

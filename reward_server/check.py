@@ -1,0 +1,104 @@
+# Copyright 2026 The Shardward Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Asks a server or worker for its health and for what it is, as its callers would."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from shardward.v1 import reward_pb2, reward_pb2_grpc, scoring_pb2, scoring_pb2_grpc, types_pb2
+
+from reward_server.channel import CLIENT_OPTIONS
+from reward_server.config import ConfigError
+from reward_server.credentials import ClientCredentials
+
+_RETRY_S = 0.1
+
+
+class Unreachable(Exception):  # noqa: N818 - named for the state
+    """Nothing answers there, or not yet; the message says what to do."""
+
+
+def check(address: str, credentials: ClientCredentials, timeout_s: float) -> str:
+    """Describes the server or worker at an address.
+
+    Raises:
+        Unreachable: it does not answer in time, or is not serving.
+        ConfigError: it refuses these credentials.
+    """
+    credentials.check_address(address)
+    tls = credentials.for_channel()
+    if tls is None:
+        channel = grpc.insecure_channel(address, CLIENT_OPTIONS)
+    else:
+        channel = grpc.secure_channel(address, tls, CLIENT_OPTIONS)
+    deadline = time.monotonic() + timeout_s
+
+    def ask(call: Callable[..., Any], request: Any) -> Any:
+        # Waiting in gRPC would end without the cause.
+        while True:
+            left = max(deadline - time.monotonic(), 0.01)
+            try:
+                return call(request, timeout=left, metadata=credentials.metadata)
+            except grpc.RpcError as error:
+                final = error.code() != grpc.StatusCode.UNAVAILABLE
+                if final or left <= _RETRY_S or credentials.explain(error.details() or "", address):
+                    raise
+            time.sleep(_RETRY_S)
+
+    with channel:
+        try:
+            health = ask(health_pb2_grpc.HealthStub(channel).Check, health_pb2.HealthCheckRequest())
+            info = _info(channel, ask)
+        except grpc.RpcError as error:
+            raise _problem(error, address, credentials, timeout_s) from error
+    if health.status != health_pb2.HealthCheckResponse.SERVING:
+        state = health_pb2.HealthCheckResponse.ServingStatus.Name(health.status)
+        raise Unreachable(f"{address} is {state}: it is starting or draining.")
+    return _describe(address, info)
+
+
+def _info(channel: grpc.Channel, ask: Callable[..., Any]) -> types_pb2.ServiceInfo:
+    info: types_pb2.ServiceInfo
+    try:
+        stub = reward_pb2_grpc.RewardServiceStub(channel)
+        info = ask(stub.GetInfo, reward_pb2.RewardServiceGetInfoRequest()).info
+    except grpc.RpcError as error:
+        if error.code() != grpc.StatusCode.UNIMPLEMENTED:
+            raise
+        scoring = scoring_pb2_grpc.ScoringServiceStub(channel)
+        info = ask(scoring.GetInfo, scoring_pb2.ScoringServiceGetInfoRequest()).info
+    return info
+
+
+def _problem(
+    error: grpc.RpcError, address: str, credentials: ClientCredentials, timeout_s: float
+) -> Exception:
+    details = error.details() or ""
+    if error.code() == grpc.StatusCode.UNAUTHENTICATED:
+        return ConfigError(f"{address} refuses the call: {details}")
+    if remedy := credentials.explain(details, address):
+        return Unreachable(f"{address} can't be connected: {details}. {remedy}")
+    remedy = credentials.guess(details) or (
+        f"Start it: reward-server serve --listen {address} --tokenizer DIR --rewards FILE"
+    )
+    return Unreachable(
+        f"{address} does not answer within {timeout_s:g} s: {error.code().name}. {remedy}"
+    )
+
+
+def _describe(address: str, info: types_pb2.ServiceInfo) -> str:
+    lines = [f"{address} is SERVING, shardward {info.version}"]
+    for fn in info.reward_fns:
+        columns = ", ".join(fn.required_columns) or "none"
+        lines.append(
+            f"  {fn.name}  weight={fn.weight:g}  timeout_s={fn.timeout_s:g}  columns={columns}"
+        )
+    behind = f"{info.workers} workers" if info.workers else "its own processes"
+    lines.append(f"  {info.slots} slots in {behind}, {info.rows_scored} rows scored")
+    lines.append(f"  tokenizer {info.tokenizer_fingerprint[:12]}, {info.vocab_size} tokens")
+    return "\n".join(lines)

@@ -1,0 +1,154 @@
+# Copyright 2026 The Shardward Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Addresses that a process listens on: where it may, that they are free, and binding them."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import ipaddress
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+
+from reward_server.batch import StartError
+from reward_server.credentials import ServerCredentials
+
+_SOCKET_PATH_BYTES = 107
+logger = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Listen:
+    """Where a process listens, and to whom.
+
+    Attributes:
+        address: unix:PATH or HOST:PORT.
+        health_address: HOST:PORT of a second port that answers health checks only, without TLS.
+        insecure_bind: whether others than this machine may connect without TLS.
+        credentials: what callers are shown and asked for.
+    """
+
+    address: str
+    health_address: str | None = None
+    insecure_bind: bool = False
+    credentials: ServerCredentials = dataclasses.field(default_factory=ServerCredentials)
+
+    def __post_init__(self) -> None:
+        """Checks the addresses.
+
+        Raises:
+            StartError: an address has no port, or others could connect without TLS.
+        """
+        if self.health_address is not None:
+            _host("--health-listen", self.health_address)
+        if self.address.startswith("unix:"):
+            if self.credentials.has_tls:
+                raise StartError(
+                    "`--tls-cert` must be left out for a unix socket: its mode 0600 says who may"
+                    f" connect, got --listen {self.address}."
+                )
+            return
+        host = _host("--listen", self.address)
+        if not (is_local(self.address) or self.credentials.has_tls or self.insecure_bind):
+            raise StartError(
+                f"`--listen` must be a unix socket or loopback, got {host!r}: anybody could"
+                f" connect{' and read the token' if self.credentials.token else ''}. Pass"
+                " --tls-cert and --tls-key, or say --insecure-bind to listen there all the same."
+            )
+
+    def bind(self, server: grpc.aio.Server) -> str:
+        """Binds the address and warns if everybody may use it; returns it with its real port.
+
+        Raises:
+            StartError: it is taken.
+        """
+        tls = self.credentials.for_port() if self.credentials.has_tls else None
+        address = _bind(server, "--listen", self.address, tls)
+        if not is_local(address):
+            if tls is None:
+                logger.warning(
+                    "listening without TLS listen=%s: whoever is on the network path reads and"
+                    " changes calls",
+                    address,
+                )
+            if not self.credentials.asks:
+                logger.warning(
+                    "listening to everybody listen=%s: whoever reaches it may send rows; pass"
+                    " --token-file or --tls-client-ca",
+                    address,
+                )
+        return address
+
+    def bind_health(self, server: grpc.aio.Server) -> str:
+        """Binds the port for health checks; returns it with its real port.
+
+        Raises:
+            StartError: it is taken.
+        """
+        return _bind(server, "--health-listen", self.health_address or "", None)
+
+
+@contextlib.contextmanager
+def socket_lock(listen: str) -> Iterator[None]:
+    """Holds the lock of a unix socket: a live one is never taken over, a stale one is replaced."""
+    if not listen.startswith("unix:"):
+        yield
+        return
+    path = Path(listen.removeprefix("unix:").removeprefix("//"))
+    if len(os.fsencode(path)) > _SOCKET_PATH_BYTES:
+        raise StartError(f"`--listen` must have at most {_SOCKET_PATH_BYTES} bytes, got {path}.")
+    try:
+        descriptor = os.open(f"{path}.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise StartError(f"`--listen` must be in a folder that can be written: {error}.") from error
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise StartError(
+                f"`--listen` must be free: another server holds {path}."
+                " Stop it or take another path."
+            ) from None
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def is_local(address: str) -> bool:
+    """Whether only this machine can reach an address."""
+    if address.startswith("unix:"):
+        return True
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _host(flag: str, address: str) -> str:
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        kinds = "unix:PATH or HOST:PORT" if flag == "--listen" else "HOST:PORT"
+        raise StartError(f"`{flag}` must be {kinds}, got {address!r}.")
+    return host
+
+
+def _bind(
+    server: grpc.aio.Server, flag: str, address: str, tls: grpc.ServerCredentials | None
+) -> str:
+    mask = os.umask(0o177)
+    try:
+        if tls is None:
+            port = server.add_insecure_port(address)
+        else:
+            port = server.add_secure_port(address, tls)
+    except RuntimeError as error:
+        raise StartError(f"`{flag}` must be free, got {address}: {error}.") from error
+    finally:
+        os.umask(mask)
+    return address if address.startswith("unix:") else f"{address.rpartition(':')[0]}:{port}"
