@@ -11,6 +11,23 @@ from typing import Any
 
 from reasoning_gym import factory
 
+# Their verifiers run `eval` or SymPy's parser, which is one, on the answer or on the entry.
+EVALUATING = frozenset(
+    {
+        "binary_matrix",
+        "bitwise_arithmetic",
+        "countdown",
+        "intermediate_integration",
+        "n_queens",
+        "number_sorting",
+        "polynomial_multiplication",
+        "puzzle24",
+        "simple_integration",
+        "spiral_matrix",
+        "string_insertion",
+    }
+)
+
 EXAMPLE: dict[str, Any] = {
     "prompt": "State the final answer to the following arithmetic problem: 2 + 2 =",
     "completion": "4",
@@ -23,6 +40,8 @@ def reasoning_gym(
     completions: list[str],
     task: list[str],
     entry: list[dict[str, Any] | str],
+    *,
+    allow_eval: bool = False,
     **_: Any,
 ) -> list[float]:
     """Rewards answers as the reasoning-gym dataset of the row does.
@@ -32,14 +51,20 @@ def reasoning_gym(
     `task` is the name of the dataset, `entry` its item as a dict or as JSON text. An unknown task
     raises, so the row has an error and no reward.
 
-    Some of the package's verifiers call `eval` on the answer or on `entry` (countdown, n_queens and
-    others): the model and the caller can run code in the child process. See docs/security.md.
+    The verifiers of some tasks (`EVALUATING`) run the answer, which the model wrote, as Python.
+    Their rows have an error unless `allow_eval` is set, in the rewards file:
+    `params = {allow_eval = true}`. Do that only where the model may run code in the worker.
 
     Example:
         `reasoning_gym(["2 + 2 ="], ["4"], ["basic_arithmetic"], [{"answer": "4"}])` gives `[1.0]`.
     """
     rewards: list[float] = []
     for completion, name, item in zip(completions, task, entry, strict=True):
+        if name in EVALUATING and not allow_eval:
+            raise ValueError(
+                f"the verifier of `task` {name!r} runs answers as code."
+                " Set params = {allow_eval = true} if the model may do that."
+            )
         fields = json.loads(item) if isinstance(item, str) else item
         rewards.append(float(_verifier(name)(_answer(completion), fields)))
     return rewards

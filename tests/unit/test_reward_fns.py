@@ -4,14 +4,18 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
+import inspect
 import json
 import time
 from pathlib import Path
 
 import pytest
+from reasoning_gym import factory
 
 from reward_server import reward_fns
+from reward_server.reward_fns import reasoning_gym as reasoning_gym_module
 from reward_server.reward_fns.arithmetic import arithmetic
 from reward_server.reward_fns.format import think_answer_format
 from reward_server.reward_fns.gsm8k import gsm8k
@@ -144,3 +148,39 @@ def test_reasoning_gym_unknown_task():
     """An unknown task is an error, not a wrong answer."""
     with pytest.raises(ValueError, match="no_such_task"):
         reasoning_gym([""], ["4"], ["no_such_task"], [{"answer": "4"}])
+
+
+def test_tasks_whose_verifiers_run_the_answer_are_refused():
+    """An answer is not run as code unless the rewards file allows it."""
+    entry = {"answer": "4", "metadata": {"numbers": [2, 2], "target": 4}}
+    call = {"prompts": [""], "completions": ["2 + 2"], "task": ["countdown"], "entry": [entry]}
+    with pytest.raises(ValueError, match="`task` 'countdown' runs answers as code"):
+        reasoning_gym(**call)
+    assert reasoning_gym(**call, allow_eval=True) == [1.0]
+
+
+def test_list_of_such_tasks_is_whole():
+    """No verifier outside the list calls eval, exec or SymPy's parser by its source."""
+    found = set()
+    for name, (dataset, _) in factory.DATASETS.items():
+        # The packages' own parsers of the same name are none of these.
+        source = inspect.getsource(inspect.getmodule(dataset))
+        tree = ast.parse(source)
+        imported = {
+            alias.asname or alias.name
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("sympy")
+            for alias in node.names
+        }
+        for node in ast.walk(tree):
+            if not (isinstance(node, ast.FunctionDef) and node.name == "score_answer"):
+                continue
+            for part in ast.walk(node):
+                if not isinstance(part, ast.Call):
+                    continue
+                called = part.func.attr if isinstance(part.func, ast.Attribute) else part.func.id
+                own = isinstance(part.func, ast.Name) and called not in imported
+                if called in {"eval", "exec"} or (called in {"parse_expr", "sympify"} and not own):
+                    found.add(name)
+    assert found <= reasoning_gym_module.EVALUATING, found
+    assert "countdown" in found
