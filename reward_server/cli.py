@@ -27,7 +27,7 @@ from reward_server.batch import Scorer, StartError
 from reward_server.channel import CLIENT_OPTIONS
 from reward_server.config import ConfigError, PoolConfig, RewardsConfig
 from reward_server.decode import Tokenizer
-from reward_server.handler import version
+from reward_server.handler import QUEUE_BYTES, version
 from reward_server.pool import Pool
 from reward_server.router import WorkerRouter
 from reward_server.server import RewardService, ScoringService
@@ -64,6 +64,12 @@ def build_parser() -> argparse.ArgumentParser:
             "--drain-s", type=float, default=30.0, help="seconds for calls under way at SIGTERM"
         )
         command.add_argument(
+            "--max-queue-mb",
+            type=int,
+            default=QUEUE_BYTES >> 20,
+            help="MiB of calls under way; new calls beyond are told to come again",
+        )
+        command.add_argument(
             "--insecure-bind", action="store_true", help="listen beyond this machine without TLS"
         )
         command.add_argument("--log-json", action="store_true", help="log JSON lines")
@@ -96,6 +102,8 @@ def _run(args: argparse.Namespace) -> int:
     log.configure(level=args.log_level, as_json=args.log_json)
     if args.drain_s < 0:
         raise ConfigError(f"`drain_s` must be >= 0 seconds, got {args.drain_s}.")
+    if args.max_queue_mb < 1:
+        raise ConfigError(f"`max_queue_mb` must be >= 1 MiB, got {args.max_queue_mb}.")
     tokenizer = _load_tokenizer(args.tokenizer)
     workers = getattr(args, "workers", None)
     if workers is None and args.rewards is None:
@@ -114,6 +122,7 @@ def _run(args: argparse.Namespace) -> int:
             listen=args.listen,
             insecure_bind=args.insecure_bind,
             drain_s=args.drain_s,
+            max_queue_bytes=args.max_queue_mb << 20,
             tokenizer=tokenizer,
             scorer=scorer,
             service=service,

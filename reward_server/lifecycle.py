@@ -109,6 +109,7 @@ async def run(
     listen: str,
     insecure_bind: bool,
     drain_s: float,
+    max_queue_bytes: int,
     tokenizer: Tokenizer,
     scorer: Scorer,
     service: Service,
@@ -122,7 +123,7 @@ async def run(
     with _socket_lock(listen):
         server = grpc.aio.server(options=SERVER_OPTIONS)
         health = grpc_health.aio.HealthServicer()
-        handler = Handler(scorer, tokenizer)
+        handler = Handler(scorer, tokenizer, max_queue_bytes=max_queue_bytes)
         service.add(handler, server)
         health_pb2_grpc.add_HealthServicer_to_server(health, server)
         names = (service.name, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name)

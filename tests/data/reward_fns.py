@@ -93,6 +93,12 @@ def slow_tail(prompts, completions, seconds, **_):
     return [1.0]
 
 
+def steady(prompts, completions, **_):
+    """Number of characters, after 20 ms."""
+    time.sleep(0.02)
+    return [len(completions[0])]
+
+
 def per_row(prompt, completion, answer, mode, step, log_extra, tail="-"):
     """Called with one row at a time."""
     log_extra("characters", len(completion))

@@ -192,7 +192,7 @@ async def test_an_id_is_not_used_for_other_rows(tmp_path, tokenizer):
 async def test_answers_are_forgotten_when_they_grow_too_large(tmp_path, tokenizer):
     """Memory of answers is bounded: the oldest goes first."""
     scorer = StubScorer()
-    async with service.serving(tmp_path, scorer, tokenizer, memo_bytes=600) as (stub, handler):
+    async with service.serving(tmp_path, scorer, tokenizer, memo_bytes=10_000) as (stub, handler):
         for number in (*range(20), 19, 0):
             request = service.request(["a"] * 5, request_id=str(number))
             await stub.ScoreRollouts(request, timeout=30)
