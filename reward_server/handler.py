@@ -27,7 +27,7 @@ QUEUE_BYTES = 256 * 2**20
 _MEMO_ENTRY_BYTES = 1000
 # The scorer ends by itself at the deadline and knows more about it.
 _GRACE_S = 0.1
-_Digest = tuple[int, int, int]
+_Digest = tuple[int, int, int, int]
 logger = logging.getLogger(__name__)
 
 
@@ -217,8 +217,8 @@ def _digest(rollouts: types_pb2.RolloutBatch) -> _Digest:
 
     A checksum is enough against mistakes, and costs a fifth of a cryptographic hash.
     """
-    ids = rollouts.completion_ids
-    return len(rollouts.row_ids), hash(tuple(rollouts.row_ids)), zlib.crc32(ids)
+    row_ids, lengths = tuple(rollouts.row_ids), tuple(rollouts.completion_lengths)
+    return len(lengths), hash(row_ids), hash(lengths), zlib.crc32(rollouts.completion_ids)
 
 
 def version() -> str:

@@ -185,6 +185,10 @@ async def test_an_id_is_not_used_for_other_rows(tmp_path, tokenizer):
     async with service.serving(tmp_path, StubScorer(), tokenizer) as (stub, _):
         await stub.ScoreRollouts(service.request(["a"]), timeout=30)
         error = await fails(stub.ScoreRollouts(service.request(["b"]), timeout=30))
+        split = service.request(["a"])
+        split.rollouts.completion_lengths.append(0)
+        with pytest.raises(grpc.aio.AioRpcError, match="was used"):
+            await stub.ScoreRollouts(split, timeout=30)
     assert error.code() == CODE.INVALID_ARGUMENT
     assert error.details() == "`request_id` must be new, 'call' was used."
 
