@@ -115,6 +115,11 @@ def from_rpc_error(
     if code in (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED):
         message = f"{where} gave no rewards in time: {text}. Raise timeout_s or add workers."
         return DeadlineExceeded(message, reason=reason, request_id=request_id)
+    if code == grpc.StatusCode.RESOURCE_EXHAUSTED:
+        if is_retryable(error):
+            message = f"{where} is too busy: {text}. Raise timeout_s or add workers."
+            return Unavailable(message, reason=reason, request_id=request_id)
+        text = f"{text}. Lower call_bytes, or shorten the longest row and its columns."
     if code in (
         grpc.StatusCode.INVALID_ARGUMENT,
         grpc.StatusCode.FAILED_PRECONDITION,

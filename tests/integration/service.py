@@ -195,11 +195,16 @@ def files(folder):
     return "--tokenizer", folder, "--rewards", folder / "rewards.toml"
 
 
-def worker_rows(address):
-    """Rows that a worker has scored."""
+def worker_info(address):
+    """What a worker says of itself."""
     with grpc.insecure_channel(address, CLIENT_OPTIONS) as channel:
         stub = scoring_pb2_grpc.ScoringServiceStub(channel)
-        return stub.GetInfo(scoring_pb2.ScoringServiceGetInfoRequest(), timeout=5).info.rows_scored
+        return stub.GetInfo(scoring_pb2.ScoringServiceGetInfoRequest(), timeout=30).info
+
+
+def worker_rows(address):
+    """Rows that a worker has scored."""
+    return worker_info(address).rows_scored
 
 
 def info(address):

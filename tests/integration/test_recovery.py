@@ -10,18 +10,15 @@ import contextlib
 import os
 import signal
 
-import numpy as np
 import pytest
 
 from reward_server import router
 from reward_server.batch import RowStatus, WorkersUnavailable
 from reward_server.decode import Tokenizer
 from reward_server.router import WorkerRouter
-from tests.integration import service
+from tests.integration import clients, service
 from trainer import RewardClient, Unavailable
-from trainer.codec import LocalRollouts
 
-END = service.CHARACTERS.index("\n")
 REWARDS = f"""
 [[reward]]
 fn = "{service.FUNCTIONS}:steady"
@@ -67,30 +64,10 @@ async def routing(workers, tokenizer):
         await running.close()
 
 
-def rollouts(rows, *, first=0):
-    """Rows whose rewards are their lengths, 1 to 7."""
-    row_ids = np.arange(first, first + rows)
-    ids = np.full((rows, 8), service.CHARACTERS.index("x"), np.int32)
-    ids[np.arange(rows), 1 + row_ids % 7] = END
-    return LocalRollouts(
-        row_ids=row_ids,
-        group_ids=np.zeros(rows, np.int64),
-        prompts=["p"] * rows,
-        completion_ids=ids,
-        end_token_ids=[END],
-        pad_token_id=END,
-    )
-
-
 def batch(rows, tokenizer):
     """The same rows, as a server hands them on."""
     texts = ["x" * (1 + row % 7) for row in range(rows)]
     return service.batch(texts, tokenizer)
-
-
-def lengths(rows, *, first=0):
-    """The rewards of such rows."""
-    return [1.0 + row % 7 for row in range(first, first + rows)]
 
 
 async def test_workers_killed_again_and_again(tmp_path, start, tokenizer):
@@ -110,8 +87,8 @@ async def test_workers_killed_again_and_again(tmp_path, start, tokenizer):
         assert (running.slots, [w.free for w in running._workers.values()]) == (2, [2, 2])
         again = await running.score(batch(8, tokenizer), timeout_s=60)
     assert (scores.statuses == RowStatus.OK).all()
-    assert scores.rewards[:, 0].tolist() == lengths(600)
-    assert again.rewards[:, 0].tolist() == lengths(8)
+    assert scores.rewards[:, 0].tolist() == clients.lengths(600)
+    assert again.rewards[:, 0].tolist() == clients.lengths(8)
 
 
 async def test_no_worker_left(tmp_path, start, tokenizer, monkeypatch, caplog):
@@ -148,9 +125,20 @@ async def test_a_stopped_worker_loses_its_pieces(tmp_path, start, tokenizer, mon
         assert [worker.free for worker in running._workers.values()] == [2, 2]
         again = await running.score(batch(40, tokenizer), timeout_s=60)
     assert (scores.statuses == RowStatus.OK).all()
-    assert scores.rewards[:, 0].tolist() == lengths(200)
-    assert again.rewards[:, 0].tolist() == lengths(40)
+    assert scores.rewards[:, 0].tolist() == clients.lengths(200)
+    assert again.rewards[:, 0].tolist() == clients.lengths(40)
     assert first.process.poll() is None
+
+
+async def test_a_worker_whose_queue_is_full(tmp_path, start, tokenizer):
+    """Pieces that a worker refuses for now are given out again, and it stays a worker."""
+    worker = start("worker", f"unix:{tmp_path}/a", "--max-queue-mb", "1")
+    rows = service.batch(["x" * 5000] * 200, tokenizer)
+    async with routing(worker.address, tokenizer) as running:
+        scores = await running.score(rows, timeout_s=200)
+        assert running.workers == 1
+    assert scores.rewards[:, 0].tolist() == [5000] * 200
+    assert service.worker_info(worker.address).calls_refused > 0
 
 
 def test_a_server_killed_in_mid_call(tmp_path, start):
@@ -159,11 +147,11 @@ def test_a_server_killed_in_mid_call(tmp_path, start):
     server = start("serve", path)
     client = RewardClient(path, timeout_s=200)
     client.connect()
-    handle = client.submit(rollouts(200))
+    handle = client.submit(clients.rollouts(200))
     service.until(lambda: service.info(path).queue_bytes > 0)
     server.end(signal.SIGKILL)
     again = start("serve", path)
-    assert handle.result().totals.tolist() == lengths(200)
+    assert handle.result().totals.tolist() == clients.lengths(200)
     client.close()
     again.end()
     assert "stopped rows_scored=200" in again.log
@@ -178,7 +166,7 @@ def test_a_client_is_told_that_workers_are_gone(tmp_path, start):
     client = RewardClient(path, timeout_s=3)
     client.connect()
     with pytest.raises(Unavailable, match=r"3 of 3 rows have no reward: no worker of") as error:
-        client.score(rollouts(3))
+        client.score(clients.rollouts(3))
     assert error.value.reason == "WORKERS_UNAVAILABLE"
     client.close()
 
@@ -198,14 +186,14 @@ def test_rolling_restart(tmp_path, start):
         steps = 0
         while not done or not steps:
             first = 1000 * number
-            rewards = client.score(rollouts(40, first=first))
-            assert rewards.totals.tolist() == lengths(40, first=first)
+            rewards = client.score(clients.rollouts(40, first=first))
+            assert rewards.totals.tolist() == clients.lengths(40, first=first)
             steps += 1
         client.close()
         return steps
 
     with concurrent.futures.ThreadPoolExecutor(4) as threads:
-        clients = [threads.submit(train, number) for number in range(4)]
+        trainers = [threads.submit(train, number) for number in range(4)]
         try:
             for at, address in enumerate(addresses):
                 service.until(lambda address=address: service.worker_rows(address) > 0)
@@ -214,7 +202,7 @@ def test_rolling_restart(tmp_path, start):
                 service.until(lambda: service.info(path).workers == 3)
         finally:
             done = True
-        steps = [client.result(timeout=200) for client in clients]
+        steps = [trainer.result(timeout=200) for trainer in trainers]
     assert min(steps) >= 1
     assert server.end() == 0
     assert f"stopped rows_scored={40 * sum(steps)}" in server.log
