@@ -236,6 +236,11 @@ class Child:
             statuses[row] = rows.failed.get(row, _OK)
         header[Word.ROW] = -1
 
+    def _end_copy(self) -> None:
+        # A function forked and comes back twice: only one may go on here.
+        if os.getpid() != self._pid:
+            os._exit(0)
+
     def _run(
         self, rows: _Rows, row: int, index: int, function: registry.RewardFn, started: int
     ) -> int:
@@ -246,12 +251,10 @@ class Child:
             arguments = rows.arguments(function, row)
             header[Word.STARTED] = started
             result = function.call(**arguments)
-            if os.getpid() != self._pid:
-                os._exit(0)  # forked by the function, which returned twice
+            self._end_copy()
             value = function.value(result)
         except BaseException as error:  # noqa: BLE001 - user code may raise anything
-            if os.getpid() != self._pid:
-                os._exit(1)  # forked by the function, and still in its code
+            self._end_copy()
             header[Word.STARTED] = 0
             self._fail(rows, row, index, _status(error), _describe(error, function.file))
         else:
@@ -294,7 +297,7 @@ class Child:
     ) -> None:
         started = time.monotonic_ns()
         arguments = rows.arguments(function, row)
-        task = asyncio.create_task(_guarded(function, arguments))
+        task = asyncio.create_task(self._guarded(function, arguments))
         # Not asyncio.timeout: a function that swallows its cancellation must not hold the row.
         done, _ = await asyncio.wait([task], timeout=function.config.timeout_s)
         if not done:
@@ -309,6 +312,18 @@ class Child:
             else:
                 self._shared.rewards_flat[row * len(self._functions) + index] = result
         self._shared.score_ns[index] += time.monotonic_ns() - started
+
+    async def _guarded(
+        self, function: registry.RewardFn, arguments: dict[str, Any]
+    ) -> float | BaseException:
+        """Returns what was raised: SystemExit in a task would stop the event loop."""
+        try:
+            result = await function.call(**arguments)
+            self._end_copy()
+            return function.value(result)
+        except BaseException as error:  # noqa: BLE001 - user code may raise anything
+            self._end_copy()
+            return error
 
     def _fail(self, rows: _Rows, row: int, index: int, status: RowStatus, message: str) -> None:
         # A function that is only reported may fail.
@@ -362,14 +377,6 @@ class Child:
                 raise EOFError
             view = view[count:]
         return data
-
-
-async def _guarded(function: registry.RewardFn, arguments: dict[str, Any]) -> float | BaseException:
-    """Returns what was raised: SystemExit in a task would stop the event loop."""
-    try:
-        return function.value(await function.call(**arguments))
-    except BaseException as error:  # noqa: BLE001 - user code may raise anything
-        return error
 
 
 def _entry(values: dict[str, Any]) -> config.RewardFnConfig:

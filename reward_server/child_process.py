@@ -166,7 +166,7 @@ class ChildProcess:
         # WNOWAIT: the event loop may use the number until it takes the status.
         with contextlib.suppress(ChildProcessError):
             os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
-        shutil.rmtree(self._folder, ignore_errors=True)
+        shutil.rmtree(self._folder, ignore_errors=True)  # if the supervisor was killed
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is interested
             self._loop.call_soon_threadsafe(self._end)
 

@@ -115,6 +115,15 @@ def _kill_all(child: int) -> int | None:
     return ended
 
 
+def _remove(folder: str) -> None:
+    try:
+        os.rmdir(folder)  # noqa: PTH106 - pathlib is slow to import
+    except OSError:
+        import shutil  # noqa: PLC0415 - most functions leave no files
+
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def _end(status: int | None) -> NoReturn:
     """Ends as the child ended."""
     if status is None or os.WIFSIGNALED(status):
@@ -162,10 +171,7 @@ def main() -> None:
     ended = _kill_all(child)
     while select.select([pipe], [], [], 0)[0] and output.copy():
         pass
-    if os.getppid() != parent:
-        import shutil  # noqa: PLC0415 - the parent would have done it
-
-        shutil.rmtree(folder, ignore_errors=True)
+    _remove(folder)
     _end(status if status is not None else ended)
 
 

@@ -187,6 +187,8 @@ async def judge(prompts, completions, **_):
         while True:
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.sleep(3600)
+    if completion == "fork":
+        os.fork()
     if completion == "block":
         time.sleep(3600)  # noqa: ASYNC251 - the fault under test
     if completion == "raise":

@@ -122,10 +122,11 @@ async def test_closed_descriptors_cost_no_other_row(tokenizer):
     assert scores.statuses.tolist() == [OK, OK, ERROR, OK, OK]
 
 
-async def test_a_function_that_returns_twice(tokenizer):
+@pytest.mark.parametrize("function", ["faulty", "judge"])
+async def test_a_function_that_returns_twice(tokenizer, function):
     """A copy of the child made by fork scores nothing and says nothing."""
     texts = ["a", "fork", "raise", "b", "fork"] * 4
-    async with pools.running(tokenizer, pools.fn("faulty"), slots=1) as pool:
+    async with pools.running(tokenizer, pools.fn(function), slots=1) as pool:
         scores = await pool.score(pools.batch(texts), timeout_s=60)
     assert scores.statuses.tolist() == [OK, OK, ERROR, OK, OK] * 4
     assert len(scores.errors) == 4

@@ -200,6 +200,7 @@ async def test_answers_are_forgotten_when_they_grow_too_large(tmp_path, tokenize
         for number in (*range(20), 19, 0):
             request = service.request(["a"] * 5, request_id=str(number))
             await stub.ScoreRollouts(request, timeout=30)
+            assert 0 < handler.info().memo_bytes <= 10_000
     assert (len(scorer.batches), handler.calls_joined) == (21, 1)
 
 
