@@ -31,19 +31,27 @@ def memory_bytes(pids: list[int], *, limit: int) -> int:
         pids: the processes.
         limit: above it, memory that forked processes share is counted once, which takes longer.
     """
-    resident = 0
-    for pid in pids:
-        with contextlib.suppress(OSError, IndexError):
-            resident += _PAGE_BYTES * int(_read(f"/proc/{pid}/statm").split()[1])
-    if resident <= limit or len(pids) == 1:
-        return resident
-    shares = 0
-    for pid in pids:
-        with contextlib.suppress(OSError):
-            for line in _read(f"/proc/{pid}/smaps_rollup").splitlines():
-                if line.startswith(b"Pss:"):
-                    shares += 1024 * int(line.split()[1])
-    return shares
+    resident = {pid: _resident_bytes(pid) for pid in pids}
+    total = sum(resident.values())
+    if total <= limit or len(pids) == 1:
+        return total
+    return sum(_share_bytes(pid, resident[pid]) for pid in pids)
+
+
+def _resident_bytes(pid: int) -> int:
+    try:
+        return _PAGE_BYTES * int(_read(f"/proc/{pid}/statm").split()[1])
+    except (OSError, IndexError):
+        return 0
+
+
+def _share_bytes(pid: int, resident: int) -> int:
+    """Memory of a process with its part of what is shared, or all of it if that can't be read."""
+    with contextlib.suppress(OSError):
+        for line in _read(f"/proc/{pid}/smaps_rollup").splitlines():
+            if line.startswith(b"Pss:"):
+                return 1024 * int(line.split()[1])
+    return resident
 
 
 def _read(path: str) -> bytes:

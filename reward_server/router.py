@@ -328,10 +328,13 @@ class WorkerRouter:
         except grpc.aio.AioRpcError as error:
             self._refusals[worker.address] = f"{error.code().name}: {error.details()}"
             return
+        if response.info.draining:
+            self._refusals[worker.address] = "it is draining"
+            return
         problem = self._problem(response.info)
         if problem:
             if self._refusals.get(worker.address) != problem:
-                logger.warning("worker refused address=%s: %s", worker.address, problem)
+                logger.error("worker refused address=%s: %s", worker.address, problem)
             self._refusals[worker.address] = problem
             return
         self._refusals.pop(worker.address, None)
@@ -341,8 +344,6 @@ class WorkerRouter:
         self._wake()
 
     def _problem(self, info: types_pb2.ServiceInfo) -> str:
-        if info.draining:
-            return "it is draining"
         if info.tokenizer_fingerprint != self._fingerprint:
             return (
                 f"its tokenizer is {info.tokenizer_fingerprint[:12]}, this server's is"

@@ -138,6 +138,20 @@ def spawn_and(prompts, completions, folder, **_):
     return faulty(prompts, completions)
 
 
+def crowd(prompts, completions, **_):
+    """Takes 300 MB and shares it with four forks for a while."""
+    held = b"x" * (300 << 20)
+    forks = []
+    for _ in range(4):
+        if not (pid := os.fork()):
+            time.sleep(1.5)
+            os._exit(len(held) % 2)
+        forks.append(pid)
+    for pid in forks:
+        os.waitpid(pid, 0)
+    return [1.0]
+
+
 def logged(prompts, completions, log_extra, **_):
     """Reports the number of characters; then does what the completion says."""
     log_extra("characters", len(completions[0]))

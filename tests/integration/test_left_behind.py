@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import signal
 import tempfile
 
@@ -57,6 +59,19 @@ async def test_processes_end_with_the_child(tokenizer, tmp_path, fault, status):
         assert len(list(tmp_path.iterdir())) == 4
         assert alive(tmp_path) == []
     assert scores.statuses.tolist() == [OK, status, OK]
+
+
+async def test_a_supervisor_that_is_stopped(tokenizer, tmp_path):
+    """Even then a hung row ends, and the child with all of its processes."""
+    rows = pools.batch(["sleep", "b"], columns={"folder": [str(tmp_path), ""]})
+    async with pools.running(tokenizer, pools.fn("spawn_and", timeout_s=1), slots=1) as pool:
+        call = asyncio.create_task(pool.score(rows, timeout_s=60))
+        await service.happened(lambda: len(list(tmp_path.iterdir())) == 4)
+        (child,) = pool._busy
+        os.kill(child.pid, signal.SIGSTOP)
+        scores = await call
+        assert alive(tmp_path) == []
+    assert scores.statuses.tolist() == [TIMEOUT, OK]
 
 
 async def test_processes_of_good_rows_end_with_the_pool(tokenizer, tmp_path):
@@ -150,6 +165,14 @@ async def test_memory_of_descendants_counts(tokenizer):
         scores = await pool.score(pools.batch(["a", "helper", "b"]), timeout_s=60)
     assert scores.statuses.tolist() == [OK, OOM, OK]
     assert "max_child_rss_bytes" in scores.errors[0].message
+
+
+async def test_memory_that_is_shared_counts_once(tokenizer):
+    """Processes that a function forks do not take their parent's memory again."""
+    limits = {"slots": 1, "max_child_rss_bytes": 600 * 2**20}
+    async with pools.running(tokenizer, pools.fn("crowd", timeout_s=60), **limits) as pool:
+        scores = await pool.score(pools.batch(["a", "b"]), timeout_s=60)
+    assert scores.statuses.tolist() == [OK, OK]
 
 
 async def test_reports_outlive_the_child(tokenizer):
