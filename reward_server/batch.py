@@ -72,12 +72,14 @@ class RowError:
         reward_fn: name of the function that failed.
         status: any status but OK.
         message: one sentence, at most 1000 characters.
+        worker: address of the remote worker that ran it, or "".
     """
 
     row: int
     reward_fn: str
     status: RowStatus
     message: str
+    worker: str = ""
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)

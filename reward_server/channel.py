@@ -7,8 +7,9 @@ from __future__ import annotations
 MAX_MESSAGE_BYTES = 64 * 2**20
 KEEPALIVE_TIME_MS = 30_000
 KEEPALIVE_TIMEOUT_MS = 10_000
-# Below KEEPALIVE_TIME_MS, or a server would close connections for pinging too often.
-MIN_PING_INTERVAL_MS = 10_000
+# Below the keepalive time of callers and trainers (10 s), or a server would close connections for
+# pinging too often.
+MIN_PING_INTERVAL_MS = 5_000
 
 _SIZES = (
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
@@ -19,6 +20,8 @@ CLIENT_OPTIONS = (
     *_SIZES,
     ("grpc.keepalive_time_ms", KEEPALIVE_TIME_MS),
     ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+    # gRPC would stop after two pings of a long call.
+    ("grpc.http2.max_pings_without_data", 0),
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.max_reconnect_backoff_ms", 2_000),
     ("grpc.enable_http_proxy", 0),

@@ -287,6 +287,7 @@ def from_scores(
                 reward_fn=error.reward_fn,
                 code=_CODES[error.status],
                 message=error.message[:characters],
+                worker=error.worker,
             )
             for error in scores.errors
         ],

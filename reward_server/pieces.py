@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from reward_server.batch import Batch, RowError, Scores
+from reward_server.batch import Batch, Scores
 
 
 @dataclasses.dataclass(eq=False)
@@ -58,15 +58,7 @@ def gather(call: RoutedCall, functions: int) -> Scores:
     for start, scores in pieces:
         for name, values in scores.extra_columns.items():
             extra[name][start : start + len(values)] = values
-        errors += [
-            RowError(
-                row=start + error.row,
-                reward_fn=error.reward_fn,
-                status=error.status,
-                message=error.message,
-            )
-            for error in scores.errors
-        ]
+        errors += [dataclasses.replace(e, row=start + e.row) for e in scores.errors]
     all_scores = [scores for _, scores in pieces]
     return Scores(
         rewards=np.concatenate(

@@ -222,7 +222,9 @@ class WorkerRouter:
                 self._lose(worker, f"scored {list(response.rewards.reward_fns)}, not {names}")
                 call.again.append((start, stop))
                 return
-            call.pieces[start] = messages.to_scores(response.rewards, stop - start)
+            scores = messages.to_scores(response.rewards, stop - start)
+            errors = [dataclasses.replace(e, worker=worker.address) for e in scores.errors]
+            call.pieces[start] = dataclasses.replace(scores, errors=errors)
             worker.rows += stop - start
             worker.heard = time.monotonic()
         except grpc.aio.AioRpcError as error:

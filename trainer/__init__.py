@@ -21,7 +21,8 @@ from trainer.errors import (
 )
 
 if TYPE_CHECKING:
-    from trainer.learner import ShardedGRPOLearner, StepReport
+    from trainer.learner import ShardedGRPOLearner
+    from trainer.reporting import StepReport
     from trainer.rollout import ShardedRollout
 
 __all__ = [
@@ -40,7 +41,7 @@ __all__ = [
 
 _HOMES = {
     "ShardedGRPOLearner": "trainer.learner",
-    "StepReport": "trainer.learner",
+    "StepReport": "trainer.reporting",
     "ShardedRollout": "trainer.rollout",
 }
 

@@ -52,21 +52,27 @@ def group_advantage(
     return advantage.reshape(-1)
 
 
-def pack(rewards: RowRewards) -> NDArray[np.float32]:
-    """Packs rewards of rows for the device: float32 [b, 2 F + 2].
+def packed_columns(functions: int) -> int:
+    """Columns of packed rewards: 2 F + 3."""
+    return 2 * functions + 3
 
-    Columns: F values, F whether there is a value, the total, whether the row is valid. Missing
-    values are 0 with a 0 beside them: NaN would not survive the masked sums.
+
+def pack(rewards: RowRewards, *, failed_value: float | None = None) -> NDArray[np.float32]:
+    """Packs rewards of rows for the device: float32 [b, 2 F + 3].
+
+    Columns: F values, F whether there is a value, the total, whether the row counts, whether it
+    was scored. Missing values are 0 with a 0 beside them: NaN would not survive the masked sums.
+
+    Args:
+        rewards: of b rows.
+        failed_value: total of rows without one, which then count; None leaves them out.
     """
     has = np.isfinite(rewards.rewards)
+    counts = rewards.valid if failed_value is None else np.ones_like(rewards.valid)
+    totals = np.where(rewards.valid, rewards.totals, failed_value or 0.0)
+    columns = [totals, counts, rewards.valid]
     return np.concatenate(
-        [
-            np.where(has, rewards.rewards, 0.0),
-            has,
-            np.where(rewards.valid, rewards.totals, 0.0)[:, None],
-            rewards.valid[:, None],
-        ],
-        axis=1,
+        [np.where(has, rewards.rewards, 0.0), has, np.stack(columns, axis=1)], axis=1
     ).astype(np.float32)
 
 
@@ -74,7 +80,7 @@ def pack(rewards: RowRewards) -> NDArray[np.float32]:
 def reward_step(
     row_sharding: NamedSharding, replicated: NamedSharding, num_generations: int
 ) -> jax.stages.Wrapped:
-    """Makes the compiled step from packed rewards [R, B, 2 F + 2] to advantages and means.
+    """Makes the compiled step from packed rewards [R, B, 2 F + 3] to advantages and means.
 
     What crosses processes in it is the packed rewards, nothing with a token dimension.
 
@@ -86,9 +92,9 @@ def reward_step(
     def step(packed: Float[Array, "R B C"]) -> tuple[Array, Array, Array, Array, dict[str, Array]]:
         # Whole on every device: [B] floats, and the sums then have one order on any mesh.
         whole = jax.lax.with_sharding_constraint(packed.sum(axis=0), replicated)
-        f = (whole.shape[1] - 2) // 2
+        f = (whole.shape[1] - packed_columns(0)) // 2
         values, has = whole[:, :f], whole[:, f : 2 * f] > 0
-        totals, valid = whole[:, -2], whole[:, -1] > 0
+        totals, valid, scored = whole[:, -3], whole[:, -2] > 0, whole[:, -1] > 0
         advantages = group_advantage(totals, valid, num_generations)
         n_fn, n = has.sum(axis=0), valid.sum()
         mean_fn = values.sum(axis=0) / jnp.maximum(n_fn, 1)
@@ -98,7 +104,7 @@ def reward_step(
             "mean": totals.sum() / jnp.maximum(n, 1),
             "max": jnp.where(valid, totals, -jnp.inf).max(),
             "min": jnp.where(valid, totals, jnp.inf).min(),
-            "n_valid": n,
+            "n_failed": (~scored).sum(),
             "fn_mean": mean_fn,
             "fn_std": jnp.sqrt(var_fn),
             "fn_n_valid": n_fn,

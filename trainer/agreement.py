@@ -28,6 +28,9 @@ logger = logging.getLogger(__name__)
 
 NOTICE_S = 10.0
 _PREFIX = "shardward/agreement"
+# A collective that breaks does so on all processes within moments.
+_LOST_S = 5.0
+_POLL_S = 0.1
 
 
 class Agreement:
@@ -141,14 +144,40 @@ class Agreement:
                     " waiting for it. Look at what held it up.",
                     reason="PROCESS_LATE",
                 ) from error
+            waited_s = time.monotonic() - start
             raise ProcessesDisagree(
-                f"processes {missing} did not come to {place!r} within {timeout_s:g} s"
+                f"processes {missing} did not come to {place!r} within {waited_s:.0f} s"
                 f" (process {self.process_index} waited). Look at their logs.",
                 reason="PROCESS_MISSING",
             ) from error
         finally:
             done.set()
             thread.join()
+
+    def lost(self, place: str, error: Exception) -> Exception:
+        """Finds out who is gone, after a collective has failed on this process.
+
+        Args:
+            place: where the program is.
+            error: what JAX raised.
+
+        Returns:
+            The error to raise: with the processes that do not answer, or the same with one process.
+        """
+        if self._client is None:
+            return error
+        key = f"{self._prefix}/lost"
+        self._client.key_value_set(f"{key}/{self.process_index}", '{"place": ""}')
+        deadline = time.monotonic() + _LOST_S
+        while (missing := self._missing(key)) and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+        who = f"processes {missing} do not answer" if missing else "all processes answer"
+        cause = str(error).partition("\n")[0]
+        return ProcessesDisagree(
+            f"a collective failed at {place!r} on process {self.process_index}; {who}."
+            f" Look at the logs of the others. JAX says: {cause}",
+            reason="COLLECTIVE_FAILED",
+        )
 
     def all_ok(
         self,

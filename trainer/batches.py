@@ -35,6 +35,8 @@ class AgreedBatches:
         local_shards: list[int] | None,
         prompt_length: Callable[[Sequence[str]], int],
         on_prompt_length: Callable[[int], None],
+        stop_reason: Callable[[], str],
+        on_stop: Callable[[str], None],
     ) -> None:
         """Wraps a dataset.
 
@@ -45,6 +47,8 @@ class AgreedBatches:
             local_shards: data shards whose rows this process iterates; None for the global batch.
             prompt_length: tokens of the longest of some prompts.
             on_prompt_length: called with the longest prompt of all processes.
+            stop_reason: why this process wants to end before the next batch, or "".
+            on_stop: called with the reason when one of them does.
         """
         self._dataset = dataset
         self._name = name
@@ -52,6 +56,8 @@ class AgreedBatches:
         self._shards = local_shards
         self._length_of = prompt_length
         self._on_prompt_length = on_prompt_length
+        self._stop_reason = stop_reason
+        self._on_stop = on_stop
 
     def __iter__(self) -> Iterator[Any]:
         """Yields batches while every process has one.
@@ -63,6 +69,7 @@ class AgreedBatches:
         while True:
             attempt = Attempt(lambda: next(batches, None))
             value: dict[str, Any] = {"rows": 0, "digest": "", "length": 0, "shards": []}
+            stop = self._stop_reason()
             if attempt.value is not None:
                 attempt = Attempt(functools.partial(_checked_batch, attempt.value))
             if attempt.value is not None:
@@ -74,7 +81,13 @@ class AgreedBatches:
                     "shards": self._shards or [],
                 }
             place = f"{self._name} batch {number}"
-            values = self._agreement.all_ok(place, attempt.error, value)
+            values = self._agreement.all_ok(place, attempt.error, {**value, "stop": stop})
+            stops = {p: v["stop"] for p, v in enumerate(values) if v["stop"]}
+            if stops:
+                process, reason = next(iter(stops.items()))
+                logger.warning("stopping at %s: process %d got %s", place, process, reason)
+                self._on_stop(reason)
+                return
             ended = [p for p, v in enumerate(values) if not v["rows"]]
             if ended:
                 if len(ended) < len(values):

@@ -11,6 +11,7 @@ import argparse
 import contextlib
 import logging
 import os
+import signal
 import sys
 import traceback
 from pathlib import Path
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 OK, FAILED, USAGE, CONFIG, UNREACHABLE = 0, 1, 2, 3, 4
 INTERRUPTED = 130
+TERMINATED = 128 + signal.SIGTERM
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -34,7 +36,7 @@ def make_parser() -> argparse.ArgumentParser:
         " Start one per process of the job.",
         epilog="JAX finds the other processes from Slurm or Kubernetes; elsewhere pass"
         " --coordinator, --num-processes and --process-id. Exit codes: 0 ok, 1 training failed,"
-        " 2 usage, 3 configuration, 4 reward server unreachable.",
+        " 2 usage, 3 configuration, 4 reward server unreachable, 143 stopped by SIGTERM.",
         allow_abbrev=False,
     )
     add = parser.add_argument
@@ -69,6 +71,39 @@ def make_parser() -> argparse.ArgumentParser:
         default=600.0,
         metavar="S",
         help="longest wait for another process in seconds (default: 600)",
+    )
+    add(
+        "--reward-timeout",
+        type=float,
+        default=300.0,
+        metavar="S",
+        help="longest wait for the rewards of a batch in seconds (default: 300)",
+    )
+    add(
+        "--on-failed-row",
+        default="mask",
+        metavar="RULE",
+        help="a row without a reward: mask (advantage 0, the default), value=X or abort",
+    )
+    add(
+        "--max-failed-fraction",
+        type=float,
+        default=0.25,
+        metavar="F",
+        help="share of failed rows in a step above which the run ends (default: 0.25)",
+    )
+    add(
+        "--checkpoint-dir",
+        type=Path,
+        metavar="DIR",
+        help="folder of checkpoints, shared by all processes; goes on from the last one in it",
+    )
+    add(
+        "--checkpoint-every",
+        type=int,
+        default=10,
+        metavar="N",
+        help="steps between checkpoints (default: 10)",
     )
     return parser
 
@@ -114,13 +149,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     config = parse(arguments)
     _set_up_logging()
     try:
-        _run(config)
-        code = OK
+        stopped = _run(config)
+        code = _say(stopped, TERMINATED) if stopped else OK
     except KeyboardInterrupt:
         code = _say("interrupted", INTERRUPTED)
     except Exception as error:  # noqa: BLE001 - the boundary of the command
         code = exit_code(error)
-        if code == FAILED:
+        if code == FAILED and not _is_expected(error):
             traceback.print_exc()
         _say(error, code)
     sys.stdout.flush()
@@ -142,14 +177,14 @@ def _set_up_logging() -> None:
     )
 
 
-def _run(config: RunConfig) -> None:
+def _run(config: RunConfig) -> str:
     check_trainer_package()
     check_endpoint(config.reward_endpoint)
     try:
         from trainer import run  # noqa: PLC0415 - imports JAX
     except ModuleNotFoundError as error:
         raise ConfigError(f"{error}. Install shardward[trainer].") from error
-    run.run(config)
+    return run.run(config)
 
 
 def check_endpoint(endpoint: str) -> None:
@@ -179,6 +214,13 @@ def exit_code(error: Exception) -> int:
     if "Unavailable: " in str(error):
         return UNREACHABLE
     return CONFIG if "InvalidRequest: " in str(error) else FAILED
+
+
+def _is_expected(error: Exception) -> bool:
+    """Whether the message says all there is to say, so that a trace would hide it."""
+    from trainer.errors import RewardError  # noqa: PLC0415 - after the check
+
+    return isinstance(error, RewardError)
 
 
 def _say(message: object, code: int) -> int:

@@ -1,15 +1,12 @@
 # Copyright 2026 The Shardward Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The reward client: channel, deadline, retry. No JAX and no event loop.
-
-Retries repeat the request id, so that a server that already scored the rows answers from memory.
-"""
+"""The reward client: channel, tokenizer check, batches in calls. No JAX and no event loop."""
 
 from __future__ import annotations
 
-import dataclasses
+import itertools
 import logging
-import random
+import threading
 import time
 import uuid
 from typing import TYPE_CHECKING, Any
@@ -18,29 +15,28 @@ import grpc
 from shardward.v1 import reward_pb2, reward_pb2_grpc
 
 from trainer import codec
+from trainer.calls import Call
 from trainer.config import MAX_MESSAGE_BYTES, RewardClientConfig
-from trainer.errors import (
-    DeadlineExceeded,
-    InvalidRequest,
-    Unavailable,
-    from_rpc_error,
-    is_retryable,
-    status_details,
-)
+from trainer.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from shardward.v1 import types_pb2
 
 logger = logging.getLogger(__name__)
 
-NOTICE_S = 10.0
 _CHANNEL_OPTIONS = (
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-    ("grpc.keepalive_time_ms", 30_000),
+    # A dead connection is found within 20 s, also late in a long call: gRPC would stop after two
+    # pings. Servers allow one every 5 s.
+    ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.max_pings_without_data", 0),
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.max_reconnect_backoff_ms", 2_000),
+    # The longest wait for a connection; the next attempt may meet a server that was restarted.
+    ("grpc.min_reconnect_backoff_ms", 5_000),
+    ("grpc.dns_min_time_between_resolutions_ms", 2_000),
     # Login nodes export http_proxy, which gRPC would use even for local addresses.
     ("grpc.enable_http_proxy", 0),
 )
@@ -68,7 +64,9 @@ class RewardClient:
         self.process_index = 0
         self.fingerprint = ""
         self._run = uuid.uuid4().hex[:12]
-        self._calls = 0
+        self._calls = itertools.count(1)
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
         self._channel: grpc.Channel | None = None
 
     def _stub(self) -> reward_pb2_grpc.RewardServiceStub:
@@ -76,6 +74,10 @@ class RewardClient:
         if self._channel is None:
             self._channel = grpc.insecure_channel(self.config.endpoint, _CHANNEL_OPTIONS)
         return reward_pb2_grpc.RewardServiceStub(self._channel)
+
+    def _connection(self) -> tuple[reward_pb2_grpc.RewardServiceStub, threading.Event]:
+        with self._lock:
+            return self._stub(), self._closed
 
     def connect(self, *, fingerprint: str = "") -> types_pb2.ServiceInfo:
         """Waits for the server and checks that it decodes with the same tokenizer.
@@ -90,19 +92,16 @@ class RewardClient:
             Unavailable: no server within connect_timeout_s.
             InvalidRequest: it has another tokenizer.
         """
-        endpoint, timeout = self.config.endpoint, self.config.connect_timeout_s
-        try:
-            response = self._stub().GetInfo(
-                reward_pb2.RewardServiceGetInfoRequest(), timeout=timeout, wait_for_ready=True
-            )
-        except grpc.RpcError as error:
-            if error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
-                raise Unavailable(
-                    f"no reward server answered at {endpoint} within {timeout:g} s. Start it"
-                    f" (reward-server serve --listen {endpoint} ...) or correct --reward-endpoint.",
-                    reason="UNAVAILABLE",
-                ) from error
-            raise from_rpc_error(error, endpoint=endpoint, request_id="", row_ids=()) from error
+        endpoint = self.config.endpoint
+        stub, closed = self._connection()
+        call = Call(
+            method=stub.GetInfo,
+            request=reward_pb2.RewardServiceGetInfoRequest(),
+            endpoint=endpoint,
+            timeout_s=self.config.connect_timeout_s,
+            closed=closed,
+        )
+        response: reward_pb2.RewardServiceGetInfoResponse = call.result()
         info: types_pb2.ServiceInfo = response.info
         if fingerprint and info.tokenizer_fingerprint and info.tokenizer_fingerprint != fingerprint:
             raise InvalidRequest(
@@ -122,8 +121,9 @@ class RewardClient:
         Raises:
             ValueError: a column can't be sent.
         """
-        self._calls += 1
+        batch = f"{self._run}/{rollouts.step}/{self.process_index}/{next(self._calls)}"
         deadline = time.monotonic() + self.config.timeout_s
+        stub, closed = self._connection()
         calls = []
         lengths = codec.completion_lengths(rollouts.completion_ids, rollouts.end_token_ids)
         for part, rows in enumerate(codec.split_rows(rollouts, lengths, self.config.call_bytes)):
@@ -131,11 +131,21 @@ class RewardClient:
                 rollouts,
                 rows,
                 lengths,
-                request_id=f"{self._run}/{rollouts.step}/{self.process_index}/{self._calls}.{part}",
+                request_id=f"{batch}.{part}",
                 process_index=self.process_index,
                 fingerprint=self.fingerprint,
             )
-            calls.append(_Call(self._stub(), request, self.config.endpoint, deadline))
+            calls.append(
+                Call(
+                    method=stub.ScoreRollouts,
+                    request=request,
+                    endpoint=self.config.endpoint,
+                    timeout_s=deadline - time.monotonic(),
+                    closed=closed,
+                    request_id=request.request_id,
+                    row_ids=request.rollouts.row_ids,
+                )
+            )
         return RewardHandle(calls)
 
     def score(self, rollouts: codec.LocalRollouts) -> codec.RowRewards | None:
@@ -143,16 +153,19 @@ class RewardClient:
         return self.submit(rollouts).result()
 
     def close(self) -> None:
-        """Closes the channel; calls under way fail."""
-        if self._channel is not None:
-            self._channel.close()
-            self._channel = None
+        """Closes the channel; calls under way end at once with an error."""
+        with self._lock:
+            channel, self._channel = self._channel, None
+            self._closed.set()
+            self._closed = threading.Event()
+        if channel is not None:
+            channel.close()
 
 
 class RewardHandle:
     """Rewards that are on their way."""
 
-    def __init__(self, calls: list[_Call]) -> None:
+    def __init__(self, calls: list[Call]) -> None:
         """Takes the calls of a batch, in row order."""
         self._calls = calls
 
@@ -167,70 +180,7 @@ class RewardHandle:
             DeadlineExceeded: the rewards did not come in time.
             InvalidRequest: the server refused the request.
             ScoringFailed: the answer can't be used.
+            RewardError: the client was closed.
         """
-        parts = [call.result() for call in self._calls]
+        parts = [codec.decode_response(call.request, call.result()) for call in self._calls]
         return codec.concatenate(parts) if parts else None
-
-
-@dataclasses.dataclass(slots=True)
-class _Call:
-    """One request and its retries."""
-
-    stub: reward_pb2_grpc.RewardServiceStub
-    request: reward_pb2.ScoreRolloutsRequest
-    endpoint: str
-    deadline: float
-    future: Any = None
-
-    def __post_init__(self) -> None:
-        self._send()
-
-    def _send(self) -> None:
-        left = max(self.deadline - time.monotonic(), 0.001)
-        self.future = self.stub.ScoreRollouts.future(self.request, timeout=left)
-
-    def result(self) -> codec.RowRewards:
-        """Waits for the answer; sends the request again where that can help."""
-        started, backoff_s = time.monotonic(), 0.1
-        while True:
-            try:
-                response = self.future.result(timeout=NOTICE_S)
-            except grpc.FutureTimeoutError:
-                self._notice("waiting for rewards", started)
-            except grpc.RpcError as error:
-                delay = status_details(error).retry_after_s or backoff_s * random.uniform(0.5, 1.5)  # noqa: S311
-                if not is_retryable(error) or time.monotonic() + delay >= self.deadline:
-                    raise self._error(error) from error
-                self._notice(f"retrying after {error.code().name}", started)
-                time.sleep(delay)
-                backoff_s = min(backoff_s * 2, 5.0)
-                self._send()
-            except grpc.FutureCancelledError as error:
-                raise DeadlineExceeded(
-                    f"the call to {self.endpoint} was cancelled.",
-                    reason="CANCELLED",
-                    request_id=self.request.request_id,
-                ) from error
-            else:
-                return codec.decode_response(self.request, response)
-
-    def _error(self, error: grpc.RpcError) -> Exception:
-        return from_rpc_error(
-            error,
-            endpoint=self.endpoint,
-            request_id=self.request.request_id,
-            row_ids=self.request.rollouts.row_ids,
-        )
-
-    def _notice(self, event: str, started: float) -> None:
-        rows = self.request.rollouts.row_ids
-        logger.warning(
-            "%s endpoint=%s request_id=%s rows=%s..%s waited_s=%.0f left_s=%.0f",
-            event,
-            self.endpoint,
-            self.request.request_id,
-            rows[0],
-            rows[-1],
-            time.monotonic() - started,
-            self.deadline - time.monotonic(),
-        )

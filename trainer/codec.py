@@ -73,6 +73,25 @@ class LocalRollouts:
                 raise ValueError(f"`{name}` must have one value per row ({b}), got {size}.")
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class RowFailure:
+    """Why a row has no reward.
+
+    Attributes:
+        row_id: global id of the row.
+        status: name of the row's status, "TIMEOUT" for example.
+        reward_fn: the function that failed.
+        message: one sentence.
+        worker: address of the reward worker, or "" for the server's own processes.
+    """
+
+    row_id: int
+    status: str
+    reward_fn: str
+    message: str
+    worker: str = ""
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RowRewards:
     """Rewards of rows, in the order in which they were sent.
@@ -82,7 +101,7 @@ class RowRewards:
         rewards: float32 [b, F], NaN where a function gave no value.
         totals: float32 [b], NaN where the row failed.
         valid: bool [b], whether the row has a total.
-        failures: (row id, status name, function, message) of each failed row.
+        failures: one for each failed row.
         extra_columns: float32 [b] by name.
         queue_s: longest wait in the server's queue.
         total_s: longest time in the server.
@@ -92,7 +111,7 @@ class RowRewards:
     rewards: NDArray[np.float32]
     totals: NDArray[np.float32]
     valid: NDArray[np.bool_]
-    failures: list[tuple[int, str, str, str]]
+    failures: list[RowFailure]
     extra_columns: dict[str, NDArray[np.float32]]
     queue_s: float
     total_s: float
@@ -259,12 +278,15 @@ def decode_response(
     if not np.isfinite(totals[valid]).all():
         bad = int(np.flatnonzero(valid & ~np.isfinite(totals))[0])
         raise refuse(f"row {row_ids[bad]} is OK but its total is {totals[bad]}")
+    if not all(0 <= e.row_index < b for e in batch.errors):
+        raise refuse("it has an error for a row that was not sent")
     failures = [
-        (
+        RowFailure(
             row_ids[e.row_index],
-            types_pb2.RowStatus.Name(batch.statuses[e.row_index]).removeprefix("ROW_STATUS_"),
+            _status_name(batch.statuses[e.row_index]),
             e.reward_fn,
             e.message,
+            e.worker,
         )
         for e in batch.errors
     ]
@@ -279,6 +301,12 @@ def decode_response(
         queue_s=batch.timings.queue_s,
         total_s=batch.timings.total_s,
     )
+
+
+def _status_name(status: int) -> str:
+    # A newer server may know more statuses.
+    known = status in types_pb2.RowStatus.values()
+    return types_pb2.RowStatus.Name(status).removeprefix("ROW_STATUS_") if known else str(status)
 
 
 def concatenate(parts: Sequence[RowRewards]) -> RowRewards:

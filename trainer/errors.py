@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import TYPE_CHECKING
 
 import grpc
@@ -13,6 +14,28 @@ from grpc_status import rpc_status
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+# What gRPC says under INTERNAL and UNKNOWN when a connection breaks in mid-call.
+_BROKEN = re.compile(
+    r"RST_STREAM|stream removed|socket closed|connection reset|broken pipe|GOAWAY", re.IGNORECASE
+)
+# What gRPC says, and what it means to somebody who set an address.
+_PLAIN = (
+    (r"address lookup failed for (.+):\d+: (.+?)\]?$", r"the name \1 does not resolve (\2)"),
+    (r"Failed parsing HTTP/2|http1\.x server", "what listens there does not speak gRPC"),
+    (r"timed out before receiving SETTINGS|tcp handshaker shutdown", "it does not answer"),
+    (r"(?:connect failed: addr: .* error|Failed to connect to remote host): (?:.*: )?(.+)", r"\1"),
+    (r"recvmsg:Connection timed out|(?:keepalive|ping).* timeout", "the connection went dead"),
+    (r"^Stream removed \((.+)\)$", r"\1"),
+    (r"^[A-Z_]+: (?:ip|unix)\S+: (.+)$", r"\1"),
+)
+
+
+_REMEDIES = {
+    grpc.StatusCode.RESOURCE_EXHAUSTED: (
+        ". Lower call_bytes, or shorten the longest row and its columns."
+    ),
+}
 
 
 class RewardError(Exception):
@@ -81,18 +104,38 @@ def status_details(error: grpc.RpcError) -> StatusDetails:
 
 
 def is_retryable(error: grpc.RpcError) -> bool:
-    """Whether a call may be sent again: UNAVAILABLE, or too busy with a delay given."""
-    code = error.code()
-    if code == grpc.StatusCode.UNAVAILABLE:
+    """Whether a call may be sent again.
+
+    UNAVAILABLE, a server that stops (CANCELLED), a broken connection, or too busy with a delay.
+    """
+    code, details = error.code(), status_details(error)
+    if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
         return True
-    return (
-        code == grpc.StatusCode.RESOURCE_EXHAUSTED
-        and status_details(error).retry_after_s is not None
-    )
+    if code in (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN):
+        return not details.reason and _BROKEN.search(error.details() or "") is not None
+    return code == grpc.StatusCode.RESOURCE_EXHAUSTED and details.retry_after_s is not None
+
+
+def cause(error: grpc.RpcError) -> str:
+    """Says in a few words why a call failed."""
+    if error.code() == grpc.StatusCode.DEADLINE_EXCEEDED and not status_details(error).reason:
+        return "no answer"
+    text = (error.details() or error.code().name).rpartition("last error: ")[2]
+    for pattern, plain in _PLAIN:
+        if found := re.search(pattern, text):
+            return found.expand(plain)
+    return text
 
 
 def from_rpc_error(
-    error: grpc.RpcError, *, endpoint: str, request_id: str, row_ids: Sequence[int]
+    error: grpc.RpcError,
+    *,
+    endpoint: str,
+    request_id: str,
+    row_ids: Sequence[int],
+    attempts: int,
+    waited_s: float,
+    earlier: str,
 ) -> RewardError:
     """Turns the status of a call into one of this module's errors.
 
@@ -100,33 +143,49 @@ def from_rpc_error(
         error: the failed call.
         endpoint: address it went to.
         request_id: its id.
-        row_ids: global ids of its rows.
+        row_ids: global ids of its rows; empty when the server was only asked what it is.
+        attempts: how often it was sent.
+        waited_s: seconds since it was first sent.
+        earlier: cause of the failure before, or "".
     """
-    rows = f"rows {row_ids[0]}..{row_ids[-1]}" if row_ids else "no rows"
-    code, text = error.code(), error.details()
-    reason = status_details(error).reason or code.name
-    where = f"reward server at {endpoint} ({rows})"
-    if code == grpc.StatusCode.UNAVAILABLE:
+    code, text, details = error.code(), cause(error), status_details(error)
+    kind: type[RewardError] = RewardError
+    rows = f" (rows {row_ids[0]}..{row_ids[-1]})" if row_ids else ""
+    where = f"reward server at {endpoint}{rows}"
+    tried = f"{attempts} attempt{'s' * (attempts != 1)} in {waited_s:.1f} s"
+    if code == grpc.StatusCode.DEADLINE_EXCEEDED and row_ids:
+        kind = DeadlineExceeded
+        remedy = "Raise timeout_s or add workers"
+        if earlier:
+            tried += f"; the one before failed: {earlier}"
+        if earlier and not details.reason:
+            remedy = f"See whether it can be reached (reward-server check {endpoint})"
+        message = f"{where} gave no rewards in time: {text} ({tried}). {remedy}."
+    elif code == grpc.StatusCode.UNIMPLEMENTED:
+        kind = Unavailable
         message = (
-            f"{where} can't be reached: {text}. "
-            f"Start it (reward-server serve --listen {endpoint} ...) or correct --reward-endpoint."
+            f"{where} is another gRPC service: {text}."
+            " Correct --reward-endpoint; a reward worker has another address than a reward server."
         )
-        return Unavailable(message, reason=reason, request_id=request_id)
-    if code in (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED):
-        message = f"{where} gave no rewards in time: {text}. Raise timeout_s or add workers."
-        return DeadlineExceeded(message, reason=reason, request_id=request_id)
-    if code == grpc.StatusCode.RESOURCE_EXHAUSTED:
-        if is_retryable(error):
-            message = f"{where} is too busy: {text}. Raise timeout_s or add workers."
-            return Unavailable(message, reason=reason, request_id=request_id)
-        text = f"{text}. Lower call_bytes, or shorten the longest row and its columns."
-    if code in (
+    elif code == grpc.StatusCode.DEADLINE_EXCEEDED or (is_retryable(error) and not details.reason):
+        kind = Unavailable
+        if code == grpc.StatusCode.DEADLINE_EXCEEDED and earlier:
+            text = f"{text}; before that: {earlier}"
+        message = (
+            f"{where} can't be reached: {text} ({tried})."
+            f" Start it (reward-server serve --listen {endpoint} ...) or correct --reward-endpoint."
+        )
+    elif is_retryable(error):
+        kind = Unavailable
+        message = f"{where} can't score: {text} ({tried}). See its log."
+    elif code in (
         grpc.StatusCode.INVALID_ARGUMENT,
         grpc.StatusCode.FAILED_PRECONDITION,
         grpc.StatusCode.NOT_FOUND,
         grpc.StatusCode.RESOURCE_EXHAUSTED,
     ):
-        return InvalidRequest(
-            f"{where} refused the request: {text}", reason=reason, request_id=request_id
-        )
-    return RewardError(f"{where} failed: {text}", reason=reason, request_id=request_id)
+        kind = InvalidRequest
+        message = f"{where} refused the request: {text}{_REMEDIES.get(code, '')}"
+    else:
+        message = f"{where} failed: {text}"
+    return kind(message, reason=details.reason or code.name, request_id=request_id)

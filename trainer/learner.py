@@ -12,9 +12,8 @@ Legend: B global rows, b local rows, G generations, F reward functions.
 from __future__ import annotations
 
 import copy
-import dataclasses
+import itertools
 import logging
-import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -27,9 +26,13 @@ from tunix.rl.grpo import grpo_learner
 from tunix.rl.rl_cluster import Mode, Role
 
 from trainer import advantage, codec
+from trainer.agreed_rewards import AgreedRewards
 from trainer.agreement import Agreement, Attempt, check_equal
 from trainer.batches import AgreedBatches
 from trainer.client import RewardClient
+from trainer.failures import FailurePolicy
+from trainer.reporting import StepReport, length_stats, tunix_metrics
+from trainer.resume import free_restored_scalars, save_last_checkpoint, unfinished_batches
 from trainer.rollout import RolloutArrays, ShardedRollout
 from trainer.shards import check_whole_groups
 
@@ -38,36 +41,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Rewards of one process may take this much longer than those of another.
-_REWARD_MARGIN_S = 30.0
 _EVAL_STREAM = 1
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class StepReport:
-    """What one micro-batch earned, over all processes.
-
-    Attributes:
-        step: global training step.
-        mode: "train" or "eval".
-        rows: global rows.
-        rows_failed: global rows without a reward.
-        reward_mean: mean total over rows that have one.
-        per_function: mean of each reward function over rows that have its value.
-        completion_length_mean: tokens, the end token counted.
-        reward_wait_s: seconds this process waited for rewards.
-        samples: (prompt, completion, total) of a few rows that this process owns.
-    """
-
-    step: int
-    mode: str
-    rows: int
-    rows_failed: int
-    reward_mean: float
-    per_function: dict[str, float]
-    completion_length_mean: float
-    reward_wait_s: float
-    samples: list[tuple[str, str, float]]
 
 
 class ShardedGRPOLearner(grpo_learner.GRPOLearner):
@@ -94,6 +68,8 @@ class ShardedGRPOLearner(grpo_learner.GRPOLearner):
         *,
         data: Literal["local", "replicated"] = "local",
         agreement_timeout_s: float = 600.0,
+        on_failed_row: str = "mask",
+        max_failed_fraction: float = 0.25,
         completion_prefix: str = "",
         on_step: Callable[[StepReport], None] | None = None,
     ) -> None:
@@ -108,6 +84,8 @@ class ShardedGRPOLearner(grpo_learner.GRPOLearner):
             data: "local": each process iterates its own rows; "replicated": each iterates the
                 global batch and takes its rows of it.
             agreement_timeout_s: longest wait for another process, beyond the rewards' own limit.
+            on_failed_row: "mask", "value=X" or "abort", see `trainer.failures.FailurePolicy`.
+            max_failed_fraction: share of a step's rows without a reward above which the run ends.
             completion_prefix: text that the chat template puts before each completion.
             on_step: called on every process with the result of each micro-batch.
 
@@ -116,6 +94,7 @@ class ShardedGRPOLearner(grpo_learner.GRPOLearner):
             RewardError: no reward server, or another tokenizer.
         """
         _check_setup(rl_cluster, algo_config, reward_fns, metric_fns, data)
+        policy = FailurePolicy(on_failed_row=on_failed_row, max_failed_fraction=max_failed_fraction)
         super().__init__(rl_cluster, algo_config, reward_fns, None, data_shuffle_seed)
         config = rl_cluster.cluster_config.training_config
         self._rollout: ShardedRollout = rl_cluster.rollout
@@ -127,20 +106,18 @@ class ShardedGRPOLearner(grpo_learner.GRPOLearner):
         self._prefix = completion_prefix
         self._on_step = on_step
         self._prompt_length = 0
+        self._stop_reason = self._stopped = ""
+        # Batches that a checkpoint has seen are left out in `train`, not by Tunix.
+        self._iter_steps = self._last_iter_step
+        free_restored_scalars(rl_cluster.actor_trainer.optimizer)
+        rl_cluster.actor_trainer._save_last_checkpoint = self._save_last_checkpoint  # noqa: SLF001
         self._training_config = self._local_sizes(config)
-        self._connect()
-
-    def _connect(self) -> None:
-        def offer() -> list[list[Any]]:
-            fingerprint = codec.tokenizer_fingerprint(self.rl_cluster.tokenizer)
-            info = self._client.connect(fingerprint=fingerprint)
-            return [[fn.name, fn.weight] for fn in info.reward_fns]
-
-        mine = Attempt(offer)
-        place = "connect to the reward server"
-        offers = self._agreement.all_ok(place, mine.error, {"fns": mine.value})
-        check_equal("the reward functions and weights", [value["fns"] for value in offers])
-        self._reward_fns = [str(name) for name, _ in mine.value]
+        self._rewards = AgreedRewards(
+            reward_fns,
+            agreement=self._agreement,
+            policy=policy,
+            fingerprint=codec.tokenizer_fingerprint(rl_cluster.tokenizer),
+        )
 
     def _local_sizes(self, config: Any) -> Any:
         """Scales the global batch sizes to the rows that this process iterates."""
@@ -166,12 +143,58 @@ class ShardedGRPOLearner(grpo_learner.GRPOLearner):
             skip_jit: as in Tunix.
 
         Raises:
-            ProcessesDisagree: the processes' data does not fit together, one of them failed, or
-                one did not come in time.
+            ProcessesDisagree: the processes' data does not fit together, one of them failed, is
+                gone or did not come in time.
             RewardError: one process only: its reward server failed.
         """
+        trainer, config = self.rl_cluster.actor_trainer, self.rl_cluster.cluster_config
+        done = trainer.train_steps
+        counts = self._agreement.exchange("start of training", {"updates": done})
+        check_equal("the updates of the restored checkpoint", [c["updates"] for c in counts])
+        rest = unfinished_batches(
+            train_ds,
+            updates_done=done,
+            mini_batch_size=self._training_config.mini_batch_size,
+            num_iterations=self.algo_config.num_iterations,
+        )
+        batches = iter(self._agreed(rest, "train"))
+        limit = config.training_config.max_steps
+        first = None if limit is not None and done >= limit else next(batches, None)
+        if first is None:
+            logger.warning("nothing to train on updates=%d", done)
+            self.rl_cluster.close()
+            return
         evals = self._agreed(eval_ds, "eval") if eval_ds is not None else None
-        super().train(self._agreed(train_ds, "train"), evals, skip_jit)
+        try:
+            super().train(itertools.chain([first], batches), evals, skip_jit)
+        except jax.errors.JaxRuntimeError as error:
+            place = f"step {self.rl_cluster.global_steps}"
+            raise self._agreement.lost(place, error) from error
+
+    def request_stop(self, reason: str) -> None:
+        """Ends the training of all processes before their next step, with a last checkpoint.
+
+        May be called from a signal handler or another thread, on one process or several.
+
+        Args:
+            reason: text for the log; not empty.
+        """
+        self._stop_reason = reason
+
+    @property
+    def stopped(self) -> str:
+        """Why training ended before its data did, or ""."""
+        return self._stopped
+
+    def _on_stop(self, reason: str) -> None:
+        self._stopped = reason
+
+    def _save_last_checkpoint(self) -> None:
+        save_last_checkpoint(
+            self.rl_cluster.actor_trainer,
+            global_step=self.rl_cluster.global_steps,
+            lora=self.rl_cluster.actor_trainer._lora_enabled,  # noqa: SLF001
+        )
 
     def _agreed(self, dataset: Iterable[Any], name: str) -> AgreedBatches:
         return AgreedBatches(
@@ -181,6 +204,8 @@ class ShardedGRPOLearner(grpo_learner.GRPOLearner):
             local_shards=None if self._replicated else self._arrays.layout.local_shards,
             prompt_length=self._rollout.prompt_length,
             on_prompt_length=self._grow_prompt_length,
+            stop_reason=lambda: self._stop_reason if name == "train" else "",
+            on_stop=self._on_stop,
         )
 
     def _compute_trajectory_ids(self, example: Any, steps: int) -> list[str]:
@@ -221,17 +246,22 @@ class ShardedGRPOLearner(grpo_learner.GRPOLearner):
         owned = Attempt(lambda: self._owned_rollouts(rows, row_ids, rollouts, mode))
         handle = Attempt(lambda: self._client.submit(owned.get()))
         ref_logps, old_logps = self._log_probs(rollouts, sizes)
-        packed, wait_s = self._await_rewards(handle, mode)
+        place = f"rewards of step {self.rl_cluster.global_steps} ({mode})"
+        rewards = self._rewards.wait(handle, place)
+        self.rl_cluster.buffer_metrics(
+            {f"rewards/failed/{k}": (v, np.sum) for k, v in sorted(rewards.failed.items())},
+            mode=mode,
+        )
         examples = []
         start = 0
-        samples = self._samples(owned.value, packed)
+        samples = self._samples(owned.value, rewards.values)
         for index, n in enumerate(sizes):
             stop = start + layout.rows_per_shard(n)
             part = self._arrays.part_of_each_shard if len(sizes) > 1 else _whole
             tokens, ref, old = part((rollouts_tree(rollouts), ref_logps, old_logps), start, stop)
-            mine = _rows_of_part(packed, sizes, index, len(layout.owned_shards))
+            mine = _rows_of_part(rewards.values, sizes, index, len(layout.owned_shards))
             advantages, metrics = self._advantages(mine, n)
-            self._report(metrics, tokens["completion_mask"], n, mode, wait_s, samples)
+            self._report(metrics, tokens["completion_mask"], n, mode, rewards.wait_s, samples)
             examples.append(
                 grpo_learner.TrainExample(
                     **tokens,
@@ -342,31 +372,6 @@ class ShardedGRPOLearner(grpo_learner.GRPOLearner):
             join([jax.device_put(x, pin) for x in parts]) if parts else None for parts in (ref, old)
         )
 
-    def _await_rewards(self, handle: Attempt, mode: Mode) -> tuple[NDArray[np.float32], float]:
-        """Waits for this process's rewards; all processes go on, or none does.
-
-        Returns:
-            Packed rewards of the owned rows [b, 2 F + 2], and the seconds waited.
-        """
-        start = time.monotonic()
-        rewards = Attempt(lambda: handle.get().result())
-        wait_s = time.monotonic() - start
-        failed = rewards.value.failures if rewards.value else []
-        place = f"rewards of step {self.rl_cluster.global_steps} ({mode})"
-        names = list(rewards.value.reward_fns) if rewards.value else self._reward_fns
-        fns = self._agreement.all_ok(
-            place,
-            rewards.error,
-            {"fns": names},
-            timeout_s=self._client.config.timeout_s + _REWARD_MARGIN_S,
-        )
-        check_equal("the reward functions", [value["fns"] for value in fns])
-        for row, status, fn, message in failed[:3]:
-            logger.warning("row failed row=%d status=%s fn=%s: %s", row, status, fn, message)
-        if rewards.value is None:
-            return np.zeros((0, 2 * len(self._reward_fns) + 2), np.float32), wait_s
-        return advantage.pack(rewards.value), wait_s
-
     def _advantages(self, packed: NDArray[np.float32], n: int) -> tuple[jax.Array, dict[str, Any]]:
         contributions = self._arrays.from_owned_rows(packed, n)
         step = advantage.reward_step(self._arrays.row_sharding, self._arrays.replicated, self._g)
@@ -383,22 +388,9 @@ class ShardedGRPOLearner(grpo_learner.GRPOLearner):
         samples: list[tuple[str, str, float]],
     ) -> None:
         """Buffers global metrics under Tunix's names; only process 0 writes them out."""
-        lengths = {k: np.asarray(v) for k, v in _length_stats(mask).items()}
-        values: dict[str, tuple[Any, Any]] = {
-            "rewards/score/mean": (metrics["mean"], np.mean),
-            "rewards/score/max": (metrics["max"], np.max),
-            "rewards/score/min": (metrics["min"], np.min),
-            "rewards/rows_failed": (n - metrics["n_valid"], np.sum),
-            "rewards/groups_without_signal": (metrics["groups_without_signal"], np.mean),
-            "reward_wait_s": (wait_s, np.sum),
-            "completions/mean_length": (lengths["mean"], np.mean),
-            "completions/max_length": (lengths["max"], np.max),
-            "completions/min_length": (lengths["min"], np.min),
-        }
-        for i, name in enumerate(self._reward_fns):
-            values[f"rewards/{name}"] = (metrics["fn_mean"][i], np.mean)
-            values[f"rewards/{name}/std"] = (metrics["fn_std"][i], np.mean)
-            values[f"rewards/{name}/n_valid"] = (metrics["fn_n_valid"][i], np.sum)
+        lengths = {k: np.asarray(v) for k, v in length_stats(mask).items()}
+        names = self._rewards.names
+        values = tunix_metrics(metrics, lengths, names, wait_s=wait_s)
         self.rl_cluster.buffer_metrics(values, mode=mode)
         if self._on_step is not None:
             self._on_step(
@@ -406,11 +398,11 @@ class ShardedGRPOLearner(grpo_learner.GRPOLearner):
                     step=self.rl_cluster.global_steps,
                     mode=str(mode),
                     rows=n,
-                    rows_failed=int(n - metrics["n_valid"]),
+                    rows_failed=int(metrics["n_failed"]),
                     reward_mean=float(metrics["mean"]),
                     per_function={
                         name: float(mean)
-                        for name, mean in zip(self._reward_fns, metrics["fn_mean"], strict=True)
+                        for name, mean in zip(names, metrics["fn_mean"], strict=True)
                     },
                     completion_length_mean=float(lengths["mean"]),
                     reward_wait_s=wait_s,
@@ -428,8 +420,8 @@ class ShardedGRPOLearner(grpo_learner.GRPOLearner):
         decode = self.rl_cluster.tokenizer.decode
         return [
             (prompt, decode(row[:size].tolist()), float(total) if ok else float("nan"))
-            for prompt, row, size, (total, ok) in zip(
-                owned.prompts[:count], ids, lengths, packed[:count, -2:], strict=True
+            for prompt, row, size, (total, _, ok) in zip(
+                owned.prompts[:count], ids, lengths, packed[:count, -3:], strict=True
             )
         ]
 
@@ -533,9 +525,3 @@ def _rows_of_part(
     start = sum(sizes[:index]) * width // total
     stop = sum(sizes[: index + 1]) * width // total
     return per_shard[:, start:stop].reshape(-1, packed.shape[1])
-
-
-@jax.jit
-def _length_stats(mask: jax.Array) -> dict[str, jax.Array]:
-    lengths = mask.sum(axis=-1)
-    return {"mean": lengths.mean(), "max": lengths.max(), "min": lengths.min()}

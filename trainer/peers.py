@@ -16,6 +16,9 @@ from trainer.run_config import AXES, ConfigError, in_cluster
 if TYPE_CHECKING:
     from trainer.run_config import RunConfig
 
+# JAX's own is 100 s; shorter than 10 s a busy machine looks dead.
+_HEARTBEAT_S = (10, 100)
+
 
 def connect(config: RunConfig) -> None:
     """Joins the job, if this process is part of one.
@@ -27,12 +30,15 @@ def connect(config: RunConfig) -> None:
         return
     # Without it a CPU job has no collectives; on other platforms it changes nothing.
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    bound = int(config.agreement_timeout)
     try:
         jax.distributed.initialize(
             config.coordinator,
             config.num_processes,
             config.process_id,
-            initialization_timeout=max(1, int(config.agreement_timeout)),
+            initialization_timeout=max(1, bound),
+            # Then JAX ends a process that is blocked in a collective with a dead one.
+            heartbeat_timeout_seconds=max(_HEARTBEAT_S[0], min(_HEARTBEAT_S[1], bound)),
         )
     except (RuntimeError, ValueError) as error:
         raise ConfigError(

@@ -20,11 +20,12 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-    from trainer.learner import StepReport
+    from trainer.reporting import StepReport
 
 # Rewards of single steps are noisy: the first and the last of a run are means over this many.
 WINDOW = 10
 _LINE_EVERY_S = 10.0
+_FILE = "metrics.jsonl"
 # Samples are printed with the end of their prompt; its beginning is the same for all.
 _PROMPT_TAIL = 50
 
@@ -40,33 +41,45 @@ class Progress:
         rows: rows scored by all processes.
         rows_failed: rows without a reward.
         reward_wait_s: seconds that this process waited for rewards.
+        accuracy_before: of the policy before the first step, if it was measured.
     """
 
-    def __init__(self, *, steps: int, file: Path | None, show: bool, show_samples: int = 0) -> None:
+    def __init__(
+        self,
+        *,
+        steps: int,
+        folder: Path | None,
+        show: bool,
+        show_samples: int = 0,
+        done: int = 0,
+    ) -> None:
         """Opens the file and the bar.
 
         Args:
             steps: steps of the run.
-            file: metrics file, or None.
+            folder: folder of metrics.jsonl, or None.
             show: whether to show a bar (on a terminal) or lines (elsewhere).
             show_samples: samples to print after each step.
+            done: steps of the checkpoint that the run goes on from; their lines are kept.
         """
         self.rewards: list[float] = []
         self.rows = 0
         self.rows_failed = 0
         self.reward_wait_s = 0.0
+        self.accuracy_before: float | None = None
         self._steps = steps
         self._stack = contextlib.ExitStack()
-        self._file = (
-            self._stack.enter_context(file.open("w", encoding="utf-8", buffering=1))
-            if file
-            else None
-        )
+        self._file = None
+        if folder is not None:
+            file = folder / _FILE
+            kept = self._keep(file, done)
+            self._file = self._stack.enter_context(file.open("w", encoding="utf-8", buffering=1))
+            self._file.writelines(kept)
         self._terminal = show and sys.stderr.isatty()
         self._lines = show and not self._terminal
         self._show_samples = show_samples if show else 0
         self._bar = self._stack.enter_context(
-            tqdm(total=steps, desc="GRPO", unit="step", disable=not self._terminal)
+            tqdm(total=steps, initial=done, desc="GRPO", unit="step", disable=not self._terminal)
         )
         self._waiting: collections.deque[dict[str, Any]] = collections.deque()
         self._loss: float | None = None
@@ -87,6 +100,19 @@ class Progress:
         while self._waiting:
             self._write(self._waiting.popleft(), None)
         self._stack.close()
+
+    def _keep(self, file: Path, done: int) -> list[str]:
+        """Takes over the lines of the steps that a checkpoint has seen."""
+        if not done or not file.exists():
+            return []
+        kept = file.read_text(encoding="utf-8").splitlines(keepends=True)[:done]
+        for line in map(json.loads, kept):
+            self.rewards.append(line["reward_mean"])
+            self.rows += line["rows"]
+            self.rows_failed += line["rows_failed"]
+            self.reward_wait_s += line["reward_wait_s"]
+            self.accuracy_before = line.get("accuracy_before", self.accuracy_before)
+        return kept
 
     def start_clock(self) -> None:
         """Starts to count the time of steps."""
@@ -128,6 +154,8 @@ class Progress:
                 "samples": report.samples,
             }
         )
+        if len(self.rewards) == 1:
+            self._waiting[-1]["accuracy_before"] = self.accuracy_before
         self._show(report, report.rows / max(step_s, 1e-9))
 
     def on_loss(self, loss: float) -> None:

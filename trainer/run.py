@@ -5,6 +5,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
 import time
 from typing import TYPE_CHECKING, Any
@@ -12,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 import optax
+import orbax.checkpoint as ocp
 from tunix.rl import rl_cluster as rl_cluster_lib
 from tunix.rl.grpo.grpo_learner import GRPOConfig
 from tunix.rl.rollout.base_rollout import RolloutConfig
@@ -61,11 +64,28 @@ class _LossHook(hooks.TrainingHooks):
         """Does nothing."""
 
 
-def make_cluster(recipe: Recipe, mesh: Mesh, *, steps: int, seed: int) -> rl_cluster_lib.RLCluster:
+class _Stopper:
+    """Turns SIGTERM into a stop of all processes before their next step; a second one ends."""
+
+    def __init__(self) -> None:
+        self.learner: ShardedGRPOLearner | None = None
+        self._asked = False
+        # After `jax.distributed.initialize`, which takes the signal for itself.
+        signal.signal(signal.SIGTERM, self._on_signal)
+
+    def _on_signal(self, number: int, _frame: object) -> None:
+        if self._asked or self.learner is None:
+            os._exit(128 + number)
+        self._asked = True
+        self.learner.request_stop("SIGTERM")
+
+
+def make_cluster(recipe: Recipe, mesh: Mesh, config: RunConfig) -> rl_cluster_lib.RLCluster:
     """Makes Tunix's cluster for a recipe: all roles on one mesh, rollouts sharded."""
-    settings = recipe.settings
+    steps = config.steps or recipe.settings.steps
+    settings, folder = recipe.settings, config.checkpoint_dir
     tokenizer = recipe.tokenizer()
-    config = rl_cluster_lib.ClusterConfig(
+    cluster_config = rl_cluster_lib.ClusterConfig(
         role_to_mesh=dict.fromkeys(
             (rl_cluster_lib.Role.ACTOR, rl_cluster_lib.Role.REFERENCE, rl_cluster_lib.Role.ROLLOUT),
             mesh,
@@ -75,11 +95,17 @@ def make_cluster(recipe: Recipe, mesh: Mesh, *, steps: int, seed: int) -> rl_clu
             actor_optimizer=optax.adam(settings.learning_rate),
             eval_every_n_steps=steps + 1,
             max_steps=steps,
+            checkpoint_root_directory=str(folder.resolve()) if folder else None,
+            checkpointing_options=ocp.CheckpointManagerOptions(
+                save_interval_steps=config.checkpoint_every, max_to_keep=2
+            ),
         ),
-        rollout_config=_rollout_config(settings, seed),
+        rollout_config=_rollout_config(settings, config.seed),
     )
     cluster = rl_cluster_lib.RLCluster(
-        actor=recipe.model(mesh, seed=seed), tokenizer=tokenizer, cluster_config=config
+        actor=recipe.model(mesh, seed=config.seed),
+        tokenizer=tokenizer,
+        cluster_config=cluster_config,
     )
     # The cluster's copy of the config stops training; the trainer's only draws a second bar.
     cluster.actor_trainer.config.max_steps = None
@@ -97,8 +123,11 @@ def _rollout_config(settings: Settings, seed: int) -> RolloutConfig:
     )
 
 
-def run(config: RunConfig) -> None:
+def run(config: RunConfig) -> str:
     """Trains and writes metrics.jsonl and train.json in `config.out`, on process 0.
+
+    Returns:
+        Why the run ended before its last step and where it can go on, or "".
 
     Raises:
         ConfigError: mesh, peers, recipe or folder; the message says what to change.
@@ -107,34 +136,47 @@ def run(config: RunConfig) -> None:
     recipe = recipes.load(config.recipe)
     steps = config.steps or recipe.settings.steps
     peers.connect(config)
+    stopper = _Stopper()
     first = jax.process_index() == 0
     mesh = peers.make_mesh(config.mesh)
     try:
         if first:
             config.out.mkdir(parents=True, exist_ok=True)
         recipe.prepare()
-        cluster = make_cluster(recipe, mesh, steps=steps, seed=config.seed)
+        cluster = make_cluster(recipe, mesh, config)
     except (OSError, RecipeError) as error:
         raise ConfigError(str(error)) from error
     start = time.monotonic()
-    metrics = config.out / "metrics.jsonl" if first else None
+    # Metrics of process 0 alone are shown and kept.
+    folder = config.out if first else None
     samples = recipe.settings.show_samples
-    with Progress(steps=steps, file=metrics, show=first, show_samples=samples) as progress:
+    done = cluster.actor_trainer.train_steps
+    with Progress(
+        steps=steps, folder=folder, show=first, show_samples=samples, done=done
+    ) as progress:
         learner = ShardedGRPOLearner(
             rl_cluster=cluster,
             algo_config=GRPOConfig(num_generations=recipe.settings.num_generations, beta=0.0),
-            reward_fns=RewardClient(config.reward_endpoint),
+            reward_fns=RewardClient(config.reward_endpoint, timeout_s=config.reward_timeout),
             data="replicated",
             agreement_timeout_s=config.agreement_timeout,
+            on_failed_row=config.on_failed_row,
+            max_failed_fraction=config.max_failed_fraction,
             on_step=progress.on_step,
         )
+        stopper.learner = learner
         cluster.actor_trainer.with_training_hooks(_LossHook(progress))
-        before = recipe.accuracy(cluster.rollout, seed=config.seed)
-        _say(first, "accuracy before", before)
+        if done:
+            _say(first, f"resumed after step {done} from {config.checkpoint_dir}")
+        else:
+            progress.accuracy_before = recipe.accuracy(cluster.rollout, seed=config.seed)
+            _say_share(first, "accuracy before", progress.accuracy_before)
         progress.start_clock()
         learner.train(recipe.batches(steps, seed=config.seed))
+        if learner.stopped:
+            return _stopped(config, learner.stopped, cluster.actor_trainer.train_steps)
         after = recipe.accuracy(cluster.rollout, seed=config.seed)
-    _say(first, "accuracy after", after)
+    _say_share(first, "accuracy after", after)
     if first:
         _write(
             config.out / "train.json",
@@ -148,17 +190,29 @@ def run(config: RunConfig) -> None:
                 "rows_failed": progress.rows_failed,
                 "reward_first": progress.reward_first,
                 "reward_last": progress.reward_last,
-                "accuracy_before": before,
+                "accuracy_before": progress.accuracy_before,
                 "accuracy_after": after,
                 "reward_wait_s": progress.reward_wait_s,
                 "wall_s": time.monotonic() - start,
             },
         )
+    return ""
 
 
-def _say(first: bool, what: str, share: float | None) -> None:
-    if first and share is not None:
-        print(f"{what}: {share:.3f}", file=sys.stderr, flush=True)  # noqa: T201
+def _stopped(config: RunConfig, reason: str, updates: int) -> str:
+    if config.checkpoint_dir is None:
+        return f"stopped by {reason} after step {updates}; pass --checkpoint-dir to go on later"
+    return f"stopped by {reason} after step {updates}; the same command goes on from there"
+
+
+def _say(first: bool, text: str) -> None:
+    if first:
+        print(text, file=sys.stderr, flush=True)  # noqa: T201
+
+
+def _say_share(first: bool, what: str, share: float | None) -> None:
+    if share is not None:
+        _say(first, f"{what}: {share:.3f}")
 
 
 def _write(file: Path, values: dict[str, Any]) -> None:

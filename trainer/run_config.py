@@ -7,6 +7,9 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
+from trainer.config import broken_rule
+from trainer.failures import FailurePolicy
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
@@ -33,6 +36,12 @@ class RunConfig:
         num_processes: number of processes; with coordinator only.
         process_id: this process, from 0; with coordinator only.
         agreement_timeout: longest wait for another process, in seconds.
+        reward_timeout: longest wait for the rewards of a batch, retries included, in seconds.
+        on_failed_row: "mask", "value=X" or "abort", see `trainer.failures.FailurePolicy`.
+        max_failed_fraction: share of failed rows in a step above which the run ends.
+        checkpoint_dir: folder of checkpoints that all processes share; a run goes on from the
+            last one in it. None keeps none.
+        checkpoint_every: steps between checkpoints.
     """
 
     reward_endpoint: str
@@ -45,6 +54,11 @@ class RunConfig:
     num_processes: int | None = None
     process_id: int | None = None
     agreement_timeout: float = 600.0
+    reward_timeout: float = 300.0
+    on_failed_row: str = "mask"
+    max_failed_fraction: float = 0.25
+    checkpoint_dir: Path | None = None
+    checkpoint_every: int = 10
 
     def __post_init__(self) -> None:
         """Checks the values.
@@ -52,16 +66,21 @@ class RunConfig:
         Raises:
             ValueError: names the flag, the rule and the value.
         """
-        if not self.reward_endpoint.startswith("unix:") and ":" not in self.reward_endpoint:
-            raise ValueError(
-                f"--reward-endpoint must be unix:PATH or HOST:PORT, got {self.reward_endpoint!r}."
-            )
+        if rule := broken_rule(self.reward_endpoint):
+            raise ValueError(f"--reward-endpoint must be {rule}, got {self.reward_endpoint!r}.")
         if self.steps is not None and self.steps < 1:
             raise ValueError(f"--steps must be >= 1, got {self.steps}.")
         if not 0 <= self.seed < 2**31:
             raise ValueError(f"--seed must be in [0, 2**31), got {self.seed}.")
-        if not self.agreement_timeout > 0:
-            raise ValueError(f"--agreement-timeout must be > 0, got {self.agreement_timeout}.")
+        for name in ("agreement_timeout", "reward_timeout"):
+            if not getattr(self, name) > 0:
+                flag = name.replace("_", "-")
+                raise ValueError(f"--{flag} must be > 0 seconds, got {getattr(self, name)}.")
+        if self.checkpoint_every < 1:
+            raise ValueError(f"--checkpoint-every must be >= 1, got {self.checkpoint_every}.")
+        FailurePolicy(
+            on_failed_row=self.on_failed_row, max_failed_fraction=self.max_failed_fraction
+        )
         self._check_peers()
 
     def _check_peers(self) -> None:

@@ -177,6 +177,14 @@ def steady(prompts, completions, **_):
     return [len(completions[0])]
 
 
+def marked(prompts, completions, folder, seconds, **_):
+    """Leaves a file for every call, then sleeps as long as the row says; number of characters."""
+    if folder[0]:
+        Path(folder[0], f"{os.getpid()}-{time.monotonic_ns()}").touch()
+    time.sleep(seconds[0])
+    return [len(completions[0])]
+
+
 def per_row(prompt, completion, answer, mode, step, log_extra, tail="-"):
     """Called with one row at a time."""
     log_extra("characters", len(completion))

@@ -27,10 +27,18 @@ from reward_server import messages
 from reward_server.channel import CLIENT_OPTIONS, SERVER_OPTIONS
 from reward_server.handler import Handler
 from reward_server.server import RewardService
+from trainer import codec
 
 ROOT = Path(__file__).parents[2]
 FUNCTIONS = ROOT / "tests" / "data" / "reward_fns.py"
 CHARACTERS = string.printable
+PAD = len(CHARACTERS) + 2
+MARKED = f"""
+[[reward]]
+fn = "{FUNCTIONS}:marked"
+timeout_s = 30
+probe = {{ completion = "x", columns = {{ seconds = 0, folder = "" }} }}
+"""
 REWARDS = f"""
 [[reward]]
 fn = "{FUNCTIONS}:faulty"
@@ -87,6 +95,23 @@ def request(completions, *, request_id="call", seconds=0.0):
     return reward_pb2.ScoreRolloutsRequest(request_id=request_id, rollouts=rows)
 
 
+def local_rollouts(completions, *, seconds=0.0, folder="", prompt="p"):
+    """Rows as a trainer hands them to its client; each leaves a file in a folder, and sleeps."""
+    rows, width = len(completions), max(map(len, completions))
+    ids = np.full((rows, width), PAD, np.int32)
+    for row, text in enumerate(completions):
+        ids[row, : len(text)] = [CHARACTERS.index(character) for character in text]
+    return codec.LocalRollouts(
+        row_ids=np.arange(rows),
+        group_ids=np.zeros(rows, np.int64),
+        prompts=[prompt] * rows,
+        completion_ids=ids,
+        end_token_ids=[],
+        pad_token_id=PAD,
+        columns={"seconds": [seconds] * rows, "folder": [str(folder)] * rows},
+    )
+
+
 def totals(rewards):
     """Totals of an answer, float32 [b]."""
     return np.frombuffer(rewards.totals, "<f4")
@@ -128,12 +153,12 @@ async def serving(folder, scorer, tokenizer, **settings):
 class Command:
     """A `reward-server` process; its standard error is kept in `lines`."""
 
-    def __init__(self, *args):
-        """Starts it."""
+    def __init__(self, *args, prefix=()):
+        """Starts it, through another command if there is a prefix."""
         self.lines = []
         self.address = ""
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "reward_server", *map(str, args)],
+            [*prefix, sys.executable, "-m", "reward_server", *map(str, args)],
             cwd=ROOT,
             stdin=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -181,9 +206,9 @@ class Command:
 
 
 @contextlib.contextmanager
-def command(*args):
+def command(*args, prefix=()):
     """A `reward-server` process that does not outlive the block."""
-    running = Command(*args)
+    running = Command(*args, prefix=prefix)
     try:
         yield running
     finally:

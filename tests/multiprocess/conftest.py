@@ -34,11 +34,16 @@ REWARD_FNS = '''
 import hashlib
 
 def letters(prompts, completions, answer, **_):
-    """Depends on every character of the row, so that a mixed-up row shows."""
+    """Depends on every character of the row, so that a mixed-up row shows.
+
+    Some rows whose answer begins with "!" get none.
+    """
     out = []
     for prompt, completion, gold in zip(prompts, completions, answer):
-        text = f"{prompt}|{completion}|{gold}".encode()
-        out.append(int(hashlib.sha256(text).hexdigest()[:4], 16) / 65536)
+        digest = hashlib.sha256(f"{prompt}|{completion}|{gold}".encode()).hexdigest()
+        if gold.startswith("!") and digest[-1] in "01234":
+            raise ValueError("no reward for this one")
+        out.append(int(digest[:4], 16) / 65536)
     return out
 
 def length(prompts, completions, **_):
@@ -61,10 +66,16 @@ class Run:
     rows_scored: list[int]
     logs: list[str]
     exit_codes: list[int]
+    names: list[str | None]
 
-    def of(self, scenario: int, process: int = 0) -> dict[str, Any]:
-        """Result of a scenario on a process; fails the test if it raised."""
-        result = self.results[process][scenario]
+    def raw(self, scenario: int | str, process: int = 0) -> dict[str, Any]:
+        """Result of a scenario, by number or name, on a process."""
+        number = self.names.index(scenario) if isinstance(scenario, str) else scenario
+        return self.results[process][number]
+
+    def of(self, scenario: int | str, process: int = 0) -> dict[str, Any]:
+        """The same; fails the test if the scenario raised."""
+        result = self.raw(scenario, process)
         assert "error" not in result, result.get("trace", result["error"])
         return result
 
@@ -129,9 +140,10 @@ def launch(folder: Path, processes: int, scenarios: list[dict[str, Any]], timeou
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-    results = [json.loads((folder / f"result-{i}.json").read_text()) for i in range(processes)]
+    files = [folder / f"result-{i}.json" for i in range(processes)]
+    results = [json.loads(file.read_text()) if file.exists() else [] for file in files]
     logs = [(folder / f"train-{i}.log").read_text() for i in range(processes)]
-    return Run(results, scored, logs, codes)
+    return Run(results, scored, logs, codes, [s.get("name") for s in scenarios])
 
 
 def info(endpoint: str) -> Any:
@@ -167,18 +179,24 @@ TWO_PROCESS_SCENARIOS = [
     {"run": "stock_rollout"},
     {"run": "agreement"},
 ]
+FAILURES = [
+    {"name": "mask", "run": "train", "steps": 2, "fail": True},
+    {"name": "value", "run": "train", "steps": 2, "fail": True, "on_failed_row": "value=-1"},
+    {"name": "abort", "run": "train", "steps": 2, "fail": True, "on_failed_row": "abort"},
+    {"name": "fraction", "run": "train", "steps": 2, "fail": True, "max_failed_fraction": 0.01},
+]
 
 
 @pytest.fixture(scope="session")
 def one(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """One process with four devices."""
-    return launch(tmp_path_factory.mktemp("one"), 1, SCENARIOS, 400)
+    return launch(tmp_path_factory.mktemp("one"), 1, [*SCENARIOS, *FAILURES], 400)
 
 
 @pytest.fixture(scope="session")
 def two(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Two processes with two devices each."""
-    return launch(tmp_path_factory.mktemp("two"), 2, TWO_PROCESS_SCENARIOS, 500)
+    return launch(tmp_path_factory.mktemp("two"), 2, [*TWO_PROCESS_SCENARIOS, *FAILURES], 500)
 
 
 @pytest.fixture(scope="session")

@@ -5,12 +5,15 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import signal
 import time
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import orbax.checkpoint as ocp
 from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
@@ -109,6 +112,8 @@ def make_cluster(mesh, scenario, rollout_engine=ShardedRollout):
             train_micro_batch_size=scenario.get("train_micro"),
             rollout_micro_batch_size=scenario.get("rollout_micro"),
             compute_logps_micro_batch_size=scenario.get("logps_micro"),
+            checkpoint_root_directory=scenario.get("checkpoint"),
+            checkpointing_options=ocp.CheckpointManagerOptions(save_interval_steps=2),
         ),
         rollout_config=RolloutConfig(
             max_tokens_to_generate=4, max_prompt_length=8, kv_cache_size=32, temperature=1.0
@@ -144,6 +149,14 @@ def train(process, endpoint, scenario):
     mesh = make_mesh(scenario.get("mesh", [2, 2]), scenario.get("order"))
     cluster = make_cluster(mesh, scenario)
     reports, seen = [], {"tokens": [], "advantages": [], "row_ids": []}
+
+    def on_step(report):
+        reports.append(report)
+        if report.step == scenario.get("die_at") and process in scenario["die"]:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if report.step == scenario.get("stop_at") and process in scenario["stop"]:
+            learner.request_stop("a test")
+
     learner = ShardedGRPOLearner(
         rl_cluster=cluster,
         algo_config=GRPOConfig(
@@ -153,8 +166,10 @@ def train(process, endpoint, scenario):
         ),
         reward_fns=RewardClient(endpoint, timeout_s=60),
         data=scenario.get("data", "replicated"),
-        agreement_timeout_s=60,
-        on_step=reports.append,
+        agreement_timeout_s=scenario.get("agreement_timeout_s", 60),
+        on_failed_row=scenario.get("on_failed_row", "mask"),
+        max_failed_fraction=scenario.get("max_failed_fraction", 0.5),
+        on_step=on_step,
     )
     submit = learner._client.submit
 
@@ -187,6 +202,7 @@ def train(process, endpoint, scenario):
     batch = scenario.get("batch", 8)
     steps = scenario.get("steps", 5)
     batches = []
+    fail = "!" if scenario.get("fail") else ""
     for step in range(steps):
         pick = [(step * batch + i) % len(PROMPTS) for i in range(batch)]
         if scenario.get("data") == "local":
@@ -196,7 +212,7 @@ def train(process, endpoint, scenario):
         batches.append(
             {
                 "prompts": np.array([PROMPTS[i] for i in pick]),
-                "answer": np.array([ANSWERS[i] for i in pick]),
+                "answer": np.array([fail + ANSWERS[i] for i in pick]),
             }
         )
     learner.train(batches, batches[:1] if scenario.get("eval_every") else None)
@@ -206,6 +222,8 @@ def train(process, endpoint, scenario):
         "row_ids": seen["row_ids"],
         "losses": losses,
         "rewards": [r.reward_mean for r in reports],
+        "steps": [r.step for r in reports],
+        "stopped": learner.stopped,
         "modes": [r.mode for r in reports],
         "failed": [r.rows_failed for r in reports],
         "params": digest(nnx.state(cluster.actor_trainer.model, nnx.Param)),
@@ -220,7 +238,9 @@ def reward_step_hlo(process, endpoint, scenario):
     """Shapes of the collectives in the compiled reward step."""
     arrays = RowArrays(make_mesh([2, 2]), ("fsdp",))
     n, functions = 64, 2
-    owned = np.zeros((len(arrays.layout.owned_rows(n)), 2 * functions + 2), np.float32)
+    owned = np.zeros(
+        (len(arrays.layout.owned_rows(n)), advantage.packed_columns(functions)), np.float32
+    )
     packed = arrays.from_owned_rows(owned, n)
     step = advantage.reward_step(arrays.row_sharding, arrays.replicated, 4)
     return {"hlo": step.lower(packed).compile().as_text()}

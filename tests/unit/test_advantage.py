@@ -56,4 +56,6 @@ def test_pack_hides_missing_values_behind_a_mask() -> None:
         queue_s=0,
         total_s=0,
     )
-    assert pack(rewards).tolist() == [[1, 2, 1, 1, 3, 1], [0, 3, 0, 1, 0, 0]]
+    assert pack(rewards).tolist() == [[1, 2, 1, 1, 3, 1, 1], [0, 3, 0, 1, 0, 0, 0]]
+    # With a value the row counts, and is still known as failed.
+    assert pack(rewards, failed_value=-1.0).tolist()[1] == [0, 3, 0, 1, -1, 1, 0]

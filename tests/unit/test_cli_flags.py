@@ -28,6 +28,11 @@ FLAGS = [
     "--num-processes",
     "--process-id",
     "--agreement-timeout",
+    "--reward-timeout",
+    "--on-failed-row",
+    "--max-failed-fraction",
+    "--checkpoint-dir",
+    "--checkpoint-every",
 ]
 
 

@@ -109,7 +109,7 @@ def test_answer_with_a_failed_row() -> None:
     request = encode(rollouts())
     rewards = codec.decode_response(request, answer(request))
     assert rewards.valid.tolist() == [True, False]
-    assert rewards.failures == [(5, "ERROR", "a", "boom")]
+    assert rewards.failures == [codec.RowFailure(5, "ERROR", "a", "boom")]
 
 
 @pytest.mark.parametrize(

@@ -29,9 +29,10 @@ class RewardServiceStub(object):
     """Scores rollouts for training processes: the trainer's side of a reward
     server. Health is grpc.health.v1; reflection is on.
 
-    Retry: UNAVAILABLE, and RESOURCE_EXHAUSTED with google.rpc.RetryInfo. Other
-    codes are final. Every non-OK status carries google.rpc.ErrorInfo with the
-    domain "shardward".
+    Retry: UNAVAILABLE, CANCELLED by the server, a connection that breaks, and
+    RESOURCE_EXHAUSTED with google.rpc.RetryInfo, each with the same request_id.
+    Other codes are final. Every non-OK status that a server decides on carries
+    google.rpc.ErrorInfo with the domain "shardward".
     """
 
     def __init__(self, channel):
@@ -56,9 +57,10 @@ class RewardServiceServicer(object):
     """Scores rollouts for training processes: the trainer's side of a reward
     server. Health is grpc.health.v1; reflection is on.
 
-    Retry: UNAVAILABLE, and RESOURCE_EXHAUSTED with google.rpc.RetryInfo. Other
-    codes are final. Every non-OK status carries google.rpc.ErrorInfo with the
-    domain "shardward".
+    Retry: UNAVAILABLE, CANCELLED by the server, a connection that breaks, and
+    RESOURCE_EXHAUSTED with google.rpc.RetryInfo, each with the same request_id.
+    Other codes are final. Every non-OK status that a server decides on carries
+    google.rpc.ErrorInfo with the domain "shardward".
     """
 
     def ScoreRollouts(self, request, context):
@@ -104,9 +106,10 @@ class RewardService(object):
     """Scores rollouts for training processes: the trainer's side of a reward
     server. Health is grpc.health.v1; reflection is on.
 
-    Retry: UNAVAILABLE, and RESOURCE_EXHAUSTED with google.rpc.RetryInfo. Other
-    codes are final. Every non-OK status carries google.rpc.ErrorInfo with the
-    domain "shardward".
+    Retry: UNAVAILABLE, CANCELLED by the server, a connection that breaks, and
+    RESOURCE_EXHAUSTED with google.rpc.RetryInfo, each with the same request_id.
+    Other codes are final. Every non-OK status that a server decides on carries
+    google.rpc.ErrorInfo with the domain "shardward".
     """
 
     @staticmethod

@@ -117,16 +117,18 @@ class RewardBatch(_message.Message):
     def __init__(self, reward_fns: _Optional[_Iterable[str]] = ..., rewards: _Optional[bytes] = ..., totals: _Optional[bytes] = ..., statuses: _Optional[_Iterable[_Union[RowStatus, str]]] = ..., errors: _Optional[_Iterable[_Union[ScoringError, _Mapping]]] = ..., extra_columns: _Optional[_Iterable[_Union[ExtraColumn, _Mapping]]] = ..., timings: _Optional[_Union[Timings, _Mapping]] = ...) -> None: ...
 
 class ScoringError(_message.Message):
-    __slots__ = ("row_index", "reward_fn", "code", "message")
+    __slots__ = ("row_index", "reward_fn", "code", "message", "worker")
     ROW_INDEX_FIELD_NUMBER: _ClassVar[int]
     REWARD_FN_FIELD_NUMBER: _ClassVar[int]
     CODE_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    WORKER_FIELD_NUMBER: _ClassVar[int]
     row_index: int
     reward_fn: str
     code: int
     message: str
-    def __init__(self, row_index: _Optional[int] = ..., reward_fn: _Optional[str] = ..., code: _Optional[int] = ..., message: _Optional[str] = ...) -> None: ...
+    worker: str
+    def __init__(self, row_index: _Optional[int] = ..., reward_fn: _Optional[str] = ..., code: _Optional[int] = ..., message: _Optional[str] = ..., worker: _Optional[str] = ...) -> None: ...
 
 class ExtraColumn(_message.Message):
     __slots__ = ("name", "values")

@@ -1,0 +1,27 @@
+# Copyright 2026 The Shardward Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The short form of `make chaos`: every row has one outcome, whatever dies."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.chaos import run as chaos
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = [pytest.mark.multiprocess, pytest.mark.timeout(900)]
+
+
+def test_no_row_is_lost_or_comes_twice(tmp_path: Path) -> None:
+    """Two processes train to the end while servers and workers die; nothing is left behind."""
+    job = chaos.Job(steps=40, seed=1, every_s=0.7, timeout_s=800, out=tmp_path / "chaos")
+    summary = chaos.run(job)
+    assert chaos.is_good(summary), summary
+    assert summary["steps"] == 40
+    assert sum(summary["faults"].values()) >= 5
+    assert summary["rows_masked"]["ERROR"]
+    assert summary["rows_masked"]["INVALID"]

@@ -1,0 +1,106 @@
+# Copyright 2026 The Shardward Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Runs that are killed or stopped go on from their checkpoint; a process that dies is named."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.multiprocess.conftest import Run, launch
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = [pytest.mark.multiprocess, pytest.mark.timeout(900)]
+
+STEPS = 6
+TWICE = {"iterations": 2, "beta": 0.1, "steps": 3}
+
+
+@dataclasses.dataclass
+class Broken:
+    """A job whose processes were all killed, and the job that went on from its checkpoints."""
+
+    at: int
+    first: Run
+    second: Run
+
+
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory: pytest.TempPathFactory) -> Broken:
+    """Two processes, killed at a random step after two runs that were asked to stop."""
+    folder = tmp_path_factory.mktemp("resume")
+    at = random.SystemRandom().randrange(2, STEPS - 1)
+
+    def run(name: str, checkpoint: str | None = None, **values: Any) -> dict[str, Any]:
+        kept = {"checkpoint": str(folder / checkpoint)} if checkpoint else {}
+        return {"run": "train", "name": name, "steps": STEPS, **kept, **values}
+
+    first = [
+        run("stop", "stop", stop_at=1, stop=[1]),
+        run("stop twice", "twice", **TWICE, stop_at=0, stop=[0]),
+        run("die", "die", die_at=at, die=[0, 1]),
+    ]
+    second = [
+        run("whole"),
+        run("after stop", "stop"),
+        run("after death", "die"),
+        run("nothing left", "die"),
+        run("whole twice", **TWICE),
+        run("after stop twice", "twice", **TWICE),
+    ]
+    return Broken(at, launch(folder / "1", 2, first, 300), launch(folder / "2", 2, second, 400))
+
+
+def test_killed_job_goes_on_from_its_checkpoint(broken: Broken) -> None:
+    """A job killed at a random step ends with the rewards and parameters of an unbroken run."""
+    assert broken.first.exit_codes == [-9, -9]
+    for process in (0, 1):
+        whole, rest = broken.second.of("whole", process), broken.second.of("after death", process)
+        start = rest["steps"][0]
+        assert 0 < start <= broken.at
+        for name in ("steps", "rewards", "tokens", "advantages", "row_ids", "losses"):
+            assert rest[name] == whole[name][start:], name
+        assert rest["params"] == whole["params"]
+
+
+def test_stop_of_one_process_stops_all_with_a_checkpoint(broken: Broken) -> None:
+    """All processes end before the same step, and the last step is in the checkpoint."""
+    for process in (0, 1):
+        stopped = broken.first.of("stop", process)
+        assert (stopped["stopped"], stopped["steps"]) == ("a test", [0, 1])
+        whole, rest = broken.second.of("whole", process), broken.second.of("after stop", process)
+        assert rest["rewards"] == whole["rewards"][2:]
+        assert rest["params"] == whole["params"]
+        assert rest["steps"] == [2, 3, 4, 5]
+
+
+def test_several_updates_of_a_batch_are_one_step(broken: Broken) -> None:
+    """With two updates for each batch a resumed run leaves out the right batches."""
+    for process in (0, 1):
+        whole = broken.second.of("whole twice", process)
+        rest = broken.second.of("after stop twice", process)
+        assert rest["row_ids"] == whole["row_ids"][1:]
+        assert rest["params"] == whole["params"]
+
+
+def test_finished_run_has_nothing_left(broken: Broken) -> None:
+    """Starting a finished run again changes nothing and samples nothing."""
+    nothing = broken.second.of("nothing left")
+    assert nothing["rewards"] == []
+    assert nothing["params"] == broken.second.of("whole")["params"]
+
+
+def test_process_that_dies_is_named(tmp_path: Path) -> None:
+    """The other process ends with an error that names it; nothing hangs."""
+    dies = {"run": "train", "steps": 4, "die_at": 1, "die": [1], "agreement_timeout_s": 30}
+    run = launch(tmp_path / "run", 2, [dies], 300)
+    assert run.exit_codes[1] == -9
+    assert run.exit_codes[0] != 0
+    error = run.raw(0, 0)["error"]
+    assert error.startswith("ProcessesDisagree: ")
+    assert "processes [1] d" in error

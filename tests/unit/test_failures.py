@@ -1,0 +1,95 @@
+# Copyright 2026 The Shardward Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of what becomes of rows without a reward."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from trainer import failures
+from trainer.codec import RowFailure, RowRewards
+from trainer.errors import ScoringFailed
+from trainer.failures import FailurePolicy
+
+
+def rewards(first_row, valid, worker=""):
+    """Rewards of rows from first_row on, with a failure for each that is not valid."""
+    valid = np.array(valid, np.bool_)
+    return RowRewards(
+        reward_fns=("f",),
+        rewards=np.where(valid, 1.0, np.nan)[:, None].astype(np.float32),
+        totals=np.where(valid, 1.0, np.nan).astype(np.float32),
+        valid=valid,
+        failures=[
+            RowFailure(first_row + int(i), "TIMEOUT", "f", "ran longer than 1 s", worker)
+            for i in np.flatnonzero(~valid)
+        ],
+        extra_columns={},
+        queue_s=0.0,
+        total_s=0.0,
+    )
+
+
+def summaries(*parts):
+    """Summaries as the other processes get them."""
+    return [json.loads(json.dumps(failures.summarize(part))) for part in parts]
+
+
+@pytest.mark.parametrize("text", ["", "skip", "value=", "value=nan", "value=inf", "value=x", "0"])
+def test_unknown_rules_are_refused(text):
+    """A rule is mask, abort or value=NUMBER."""
+    with pytest.raises(ValueError, match="`on_failed_row` must be mask, abort or value=NUMBER"):
+        FailurePolicy(on_failed_row=text)
+
+
+@pytest.mark.parametrize("fraction", [-0.1, 1.1, float("nan")])
+def test_fraction_is_a_share(fraction):
+    """The share is in [0, 1]."""
+    with pytest.raises(ValueError, match=r"`max_failed_fraction` must be in \[0, 1\]"):
+        FailurePolicy(max_failed_fraction=fraction)
+
+
+def test_value_of_a_failed_row():
+    """Only value=X gives a failed row a total."""
+    assert FailurePolicy(on_failed_row="value=-0.5").value == -0.5
+    assert FailurePolicy().value is None
+    assert FailurePolicy(on_failed_row="abort").value is None
+
+
+def test_few_failures_go_on():
+    """Up to the share, and without failures, nothing is raised."""
+    FailurePolicy().check("step 1", summaries(rewards(0, [True, True, True, False]), None))
+    FailurePolicy(on_failed_row="abort", max_failed_fraction=0).check(
+        "step 1", summaries(rewards(0, [True]))
+    )
+
+
+def test_too_many_failures_end_the_run():
+    """The message has counts by reason and by worker over all processes, and the first rows."""
+    parts = summaries(
+        rewards(0, [True, True, False, True]), rewards(4, [False, True, True, False], "w:1"), None
+    )
+    with pytest.raises(ScoringFailed) as caught:
+        FailurePolicy().check("rewards of step 3 (train)", parts)
+    assert caught.value.reason == "ROWS_FAILED"
+    text = str(caught.value)
+    assert "step 3 (train): 3 of 8 rows have no reward, more than max_failed_fraction=0.25" in text
+    assert "By reason: TIMEOUT 3." in text
+    assert "By worker: w:1 2, the servers' own processes 1." in text
+    assert "row 2 TIMEOUT in f: ran longer than 1 s; row 4" in text
+
+
+def test_abort_ends_at_the_first_failure():
+    """One failed row is enough; the row is named."""
+    with pytest.raises(ScoringFailed, match=r"on_failed_row is abort.*row 1 TIMEOUT"):
+        FailurePolicy(on_failed_row="abort").check("s", summaries(rewards(0, [True, False])))
+
+
+def test_reasons_are_added_up():
+    """Counts of all processes, by status."""
+    assert failures.reasons(summaries(rewards(0, [False]), rewards(1, [False, True]))) == {
+        "TIMEOUT": 2
+    }

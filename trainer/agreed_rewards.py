@@ -1,0 +1,130 @@
+# Copyright 2026 The Shardward Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Rewards that all processes have, or none goes on: connect, wait, decide. No collectives.
+
+Legend: b rows that this process owns, F reward functions.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import time
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainer import advantage, failures
+from trainer.agreement import Agreement, Attempt, check_equal
+from trainer.client import RewardClient
+from trainer.failures import FailurePolicy
+
+logger = logging.getLogger(__name__)
+
+# Rewards of one process may take this much longer than those of another.
+_MARGIN_S = 30.0
+_LOGGED_ROWS = 3
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PackedRewards:
+    """Rewards of the rows that this process owns, ready for the device.
+
+    Attributes:
+        values: float32 [b, 2 F + 3], see `trainer.advantage.pack`.
+        wait_s: seconds this process waited for them.
+        failed: rows without a reward by status, over all processes.
+    """
+
+    values: NDArray[np.float32]
+    wait_s: float
+    failed: dict[str, int]
+
+
+class AgreedRewards:
+    """Gets the rewards of all processes and applies the failure policy.
+
+    Attributes:
+        names: the reward functions, in the order of the matrix.
+    """
+
+    def __init__(
+        self,
+        client: RewardClient,
+        *,
+        agreement: Agreement,
+        policy: FailurePolicy,
+        fingerprint: str,
+    ) -> None:
+        """Connects to the reward server of this process and compares it with the others'.
+
+        Args:
+            client: of this process.
+            agreement: of all processes.
+            policy: what to do about rows without a reward; must be equal on all processes.
+            fingerprint: of the trainer's tokenizer.
+
+        Raises:
+            ProcessesDisagree: a process has no server, or its functions, weights or policy differ.
+            RewardError: the only process has no server.
+        """
+        self._client = client
+        self._agreement = agreement
+        self._policy = policy
+
+        def offer() -> list[list[Any]]:
+            info = client.connect(fingerprint=fingerprint)
+            return [[fn.name, fn.weight] for fn in info.reward_fns]
+
+        mine = Attempt(offer)
+        value = {
+            "fns": mine.value,
+            "policy": dataclasses.asdict(policy),
+            "tokenizer": fingerprint[:12],
+        }
+        offers = agreement.all_ok("connect to the reward server", mine.error, value)
+        check_equal("the reward functions and weights", [offer["fns"] for offer in offers])
+        check_equal("the tokenizer", [offer["tokenizer"] for offer in offers])
+        check_equal("the failure policy", [offer["policy"] for offer in offers])
+        self.names = [str(name) for name, _ in mine.value]
+
+    def wait(self, handle: Attempt, place: str) -> PackedRewards:
+        """Waits for the rewards of this process; all processes go on, or none does.
+
+        Args:
+            handle: a `RewardHandle`, or the error that kept it from being made.
+            place: the step, for messages; must be equal on all processes.
+
+        Raises:
+            ProcessesDisagree: a process has no rewards; the message has its error.
+            ScoringFailed: too many rows have no reward, see `FailurePolicy.check`.
+        """
+        start = time.monotonic()
+        rewards = Attempt(lambda: handle.get().result())
+        wait_s = time.monotonic() - start
+        mine = rewards.value
+        summary = failures.summarize(mine)
+        for failure in mine.failures[:_LOGGED_ROWS] if mine else ():
+            logger.warning(
+                "row failed row=%d status=%s fn=%s worker=%s: %s",
+                failure.row_id,
+                failure.status,
+                failure.reward_fn,
+                failure.worker,
+                failure.message,
+            )
+        answers = self._agreement.all_ok(
+            place,
+            rewards.error,
+            {"fns": list(mine.reward_fns) if mine else self.names, "rows": summary},
+            timeout_s=self._client.config.timeout_s + _MARGIN_S,
+        )
+        check_equal("the reward functions", [answer["fns"] for answer in answers])
+        summaries = [answer["rows"] for answer in answers]
+        self._policy.check(place, summaries)
+        if mine is None:
+            values = np.zeros((0, advantage.packed_columns(len(self.names))), np.float32)
+        else:
+            values = advantage.pack(mine, failed_value=self._policy.value)
+        return PackedRewards(values, wait_s, failures.reasons(summaries))

@@ -1,0 +1,137 @@
+# Copyright 2026 The Shardward Authors
+# SPDX-License-Identifier: Apache-2.0
+"""One call to the reward server: sent, waited for, sent again until its deadline."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import random
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import grpc
+
+from trainer.errors import RewardError, cause, from_rpc_error, is_retryable, status_details
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+logger = logging.getLogger(__name__)
+
+NOTICE_S = 10.0
+_FIRST_BACKOFF_S = 0.1
+_MAX_BACKOFF_S = 2.0
+_LAST_TRY_S = 0.1
+
+
+@dataclasses.dataclass(slots=True, kw_only=True, eq=False)
+class Call:
+    """One request and its retries, all with the same bytes. It is sent when it is made.
+
+    Attributes:
+        method: of the stub.
+        request: what to send.
+        endpoint: address, for messages.
+        timeout_s: seconds from now for an answer, retries included.
+        closed: set when the client is closed.
+        request_id: its id, or "".
+        row_ids: global ids of its rows; empty if it has none.
+    """
+
+    method: grpc.UnaryUnaryMultiCallable[Any, Any]
+    request: Any
+    endpoint: str
+    timeout_s: float
+    closed: threading.Event
+    request_id: str = ""
+    row_ids: Sequence[int] = ()
+    _started: float = dataclasses.field(init=False)
+    _noticed: float = dataclasses.field(init=False)
+    _event: str = dataclasses.field(init=False, default="")
+    _attempts: int = dataclasses.field(init=False, default=0)
+    _failure: str = dataclasses.field(init=False, default="")
+    _future: Any = dataclasses.field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        """Sends the request."""
+        self._started = self._noticed = time.monotonic()
+        self._send()
+
+    def result(self) -> Any:
+        """Waits for the answer; sends the request again where that can help.
+
+        Raises:
+            RewardError: there is no answer, or the client was closed.
+        """
+        backoff_s = _FIRST_BACKOFF_S
+        while True:
+            try:
+                return self._future.result(timeout=NOTICE_S)
+            except grpc.FutureTimeoutError:
+                self._notice("waiting for an answer")
+            except grpc.RpcError as error:
+                self._check_open()
+                delay_s = status_details(error).retry_after_s
+                latest_s = self._left_s() - _LAST_TRY_S
+                if delay_s is None:
+                    delay_s = min(backoff_s * random.uniform(0.5, 1.5), latest_s)  # noqa: S311
+                if not is_retryable(error) or latest_s <= 0 or delay_s > latest_s:
+                    raise self._error(error) from error
+                self._failure = cause(error)
+                self._notice(f"retrying after {error.code().name}")
+                self.closed.wait(delay_s)
+                backoff_s = min(backoff_s * 2, _MAX_BACKOFF_S)
+                self._send()
+
+    def _send(self) -> None:
+        self._check_open()
+        self._attempts += 1
+        try:
+            self._future = self.method.future(self.request, timeout=max(self._left_s(), 0.001))
+        except ValueError:  # gRPC's word for a channel that was closed a moment ago
+            self._check_open()
+            raise
+
+    def _check_open(self) -> None:
+        if self.closed.is_set():
+            raise RewardError(
+                f"the call to the reward server at {self.endpoint} ended: the client was closed."
+                " Close it after the last rewards.",
+                reason="CLIENT_CLOSED",
+                request_id=self.request_id,
+            )
+
+    def _left_s(self) -> float:
+        return self._started + self.timeout_s - time.monotonic()
+
+    def _error(self, error: grpc.RpcError) -> RewardError:
+        return from_rpc_error(
+            error,
+            endpoint=self.endpoint,
+            request_id=self.request_id,
+            row_ids=self.row_ids,
+            attempts=self._attempts,
+            waited_s=time.monotonic() - self._started,
+            earlier=self._failure,
+        )
+
+    def _notice(self, event: str) -> None:
+        now = time.monotonic()
+        # What is new in mid-training is worth a line at once; a server that is to start is not.
+        new = event != self._event and len(self.row_ids) > 0
+        if not new and now - self._noticed < NOTICE_S:
+            return
+        self._noticed, self._event = now, event
+        logger.warning(
+            "%s endpoint=%s request_id=%s rows=%s waited_s=%.0f left_s=%.0f attempts=%d failure=%s",
+            event,
+            self.endpoint,
+            self.request_id,
+            f"{self.row_ids[0]}..{self.row_ids[-1]}" if self.row_ids else "none",
+            now - self._started,
+            self._left_s(),
+            self._attempts,
+            self._failure or "none",
+        )

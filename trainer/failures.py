@@ -1,0 +1,134 @@
+# Copyright 2026 The Shardward Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What becomes of rows without a reward: each process says what it has, all decide the same.
+
+Pure: the values travel by `trainer.agreement`, the decision depends on nothing else.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from trainer.codec import RowRewards
+from trainer.errors import ScoringFailed
+
+MASK, ABORT, VALUE = "mask", "abort", "value="
+_SHOWN_ROWS = 5
+_SHOWN_CHARACTERS = 200
+_OWN = "the servers' own processes"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class FailurePolicy:
+    """What to do about rows without a reward.
+
+    Attributes:
+        on_failed_row: "mask": the row gets advantage 0 and leaves the mean and standard deviation
+            of its group; "value=X": its total is X; "abort": the run ends on all processes.
+        max_failed_fraction: share of a step's rows, in [0, 1]; with more the run ends.
+    """
+
+    on_failed_row: str = MASK
+    max_failed_fraction: float = 0.25
+
+    def __post_init__(self) -> None:
+        """Checks the values.
+
+        Raises:
+            ValueError: names the setting, the rule and the value.
+        """
+        if self.on_failed_row not in (MASK, ABORT) and self.value is None:
+            raise ValueError(
+                f"`on_failed_row` must be mask, abort or value=NUMBER, got {self.on_failed_row!r}."
+            )
+        if not 0 <= self.max_failed_fraction <= 1:
+            raise ValueError(
+                f"`max_failed_fraction` must be in [0, 1], got {self.max_failed_fraction}."
+            )
+
+    @property
+    def value(self) -> float | None:
+        """Total of a failed row, or None when it is masked."""
+        if not self.on_failed_row.startswith(VALUE):
+            return None
+        try:
+            value = float(self.on_failed_row.removeprefix(VALUE))
+        except ValueError:
+            return None
+        return value if math.isfinite(value) else None
+
+    def check(self, place: str, summaries: Sequence[dict[str, Any]]) -> None:
+        """Ends the run if the policy says so.
+
+        Args:
+            place: the step, for the message.
+            summaries: one of each process, as `summarize` makes them.
+
+        Raises:
+            ScoringFailed: with the same message on every process: how many rows failed, why, on
+                which workers, and which they were.
+        """
+        rows = sum(summary["rows"] for summary in summaries)
+        failed = sum(summary["failed"] for summary in summaries)
+        if not failed:
+            return
+        if self.on_failed_row == ABORT:
+            rule = "on_failed_row is abort"
+        elif failed > self.max_failed_fraction * rows:
+            rule = f"more than max_failed_fraction={self.max_failed_fraction:g}"
+        else:
+            return
+        raise ScoringFailed(
+            f"{place}: {failed} of {rows} rows have no reward, {rule}."
+            f" By reason: {_counts(summaries, 'reasons')}."
+            f" By worker: {_counts(summaries, 'workers')}. {_rows(summaries)}",
+            reason="ROWS_FAILED",
+        )
+
+
+def summarize(rewards: RowRewards | None) -> dict[str, Any]:
+    """Says in plain values how a process's rows went."""
+    if rewards is None:
+        return {"rows": 0, "failed": 0, "reasons": {}, "workers": {}, "first": []}
+    failures = rewards.failures
+    return {
+        "rows": len(rewards.valid),
+        "failed": int((~rewards.valid).sum()),
+        "reasons": collections.Counter(f.status for f in failures),
+        "workers": collections.Counter(f.worker or _OWN for f in failures),
+        "first": [
+            [f.row_id, f"row {f.row_id} {f.status} in {f.reward_fn}: {_short(f.message)}"]
+            for f in failures[:_SHOWN_ROWS]
+        ],
+    }
+
+
+def reasons(summaries: Sequence[dict[str, Any]]) -> dict[str, int]:
+    """Adds up the failed rows of all processes by status."""
+    return dict(_add(summaries, "reasons"))
+
+
+def _add(summaries: Sequence[dict[str, Any]], key: str) -> collections.Counter[str]:
+    total: collections.Counter[str] = collections.Counter()
+    for summary in summaries:
+        total.update(summary[key])
+    return total
+
+
+def _counts(summaries: Sequence[dict[str, Any]], key: str) -> str:
+    # Sorted by name where counts are equal: the text must not depend on the process.
+    items = sorted(_add(summaries, key).items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(f"{name} {count}" for name, count in items) or "unknown"
+
+
+def _rows(summaries: Sequence[dict[str, Any]]) -> str:
+    first = sorted(row for summary in summaries for row in summary["first"])
+    return "; ".join(text for _, text in first[:_SHOWN_ROWS])
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."

@@ -1,0 +1,79 @@
+# Copyright 2026 The Shardward Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a micro-batch earned, as Tunix's metrics and as a report. All values are global.
+
+Legend: B global rows, T tokens, F reward functions.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Array, Bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class StepReport:
+    """What one micro-batch earned, over all processes.
+
+    Attributes:
+        step: global training step.
+        mode: "train" or "eval".
+        rows: global rows.
+        rows_failed: global rows without a reward.
+        reward_mean: mean total over rows that have one.
+        per_function: mean of each reward function over rows that have its value.
+        completion_length_mean: tokens, the end token counted.
+        reward_wait_s: seconds this process waited for rewards.
+        samples: (prompt, completion, total) of a few rows that this process owns.
+    """
+
+    step: int
+    mode: str
+    rows: int
+    rows_failed: int
+    reward_mean: float
+    per_function: dict[str, float]
+    completion_length_mean: float
+    reward_wait_s: float
+    samples: list[tuple[str, str, float]]
+
+
+@jax.jit
+def length_stats(completion_mask: Bool[Array, "B T"]) -> dict[str, jax.Array]:
+    """Computes mean, largest and smallest number of tokens of the completions."""
+    lengths = completion_mask.sum(axis=-1)
+    return {"mean": lengths.mean(), "max": lengths.max(), "min": lengths.min()}
+
+
+def tunix_metrics(
+    metrics: dict[str, Any], lengths: dict[str, Any], names: Sequence[str], *, wait_s: float
+) -> dict[str, tuple[Any, Any]]:
+    """Names values as Tunix does, each with the function that joins those of a step.
+
+    Args:
+        metrics: of `trainer.advantage.reward_step`.
+        lengths: of `length_stats`.
+        names: the F reward functions.
+        wait_s: seconds waited for rewards.
+    """
+    values: dict[str, tuple[Any, Any]] = {
+        "rewards/score/mean": (metrics["mean"], np.mean),
+        "rewards/score/max": (metrics["max"], np.max),
+        "rewards/score/min": (metrics["min"], np.min),
+        "rewards/rows_failed": (metrics["n_failed"], np.sum),
+        "rewards/groups_without_signal": (metrics["groups_without_signal"], np.mean),
+        "reward_wait_s": (wait_s, np.sum),
+        "completions/mean_length": (lengths["mean"], np.mean),
+        "completions/max_length": (lengths["max"], np.max),
+        "completions/min_length": (lengths["min"], np.min),
+    }
+    for i, name in enumerate(names):
+        values[f"rewards/{name}"] = (metrics["fn_mean"][i], np.mean)
+        values[f"rewards/{name}/std"] = (metrics["fn_std"][i], np.mean)
+        values[f"rewards/{name}/n_valid"] = (metrics["fn_n_valid"][i], np.sum)
+    return values

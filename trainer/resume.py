@@ -1,0 +1,93 @@
+# Copyright 2026 The Shardward Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Going on from a checkpoint: what a run has been trained on, and its last checkpoint.
+
+Tunix saves and restores model, optimizer and step counts; what it leaves to others is here.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+logger = logging.getLogger(__name__)
+
+
+def unfinished_batches(
+    batches: Iterable[Any], *, updates_done: int, mini_batch_size: int | None, num_iterations: int
+) -> Iterator[Any]:
+    """Leaves out the batches that a restored checkpoint has been trained on.
+
+    Tunix 0.1.7 leaves out one micro-batch for each update, which is too many when a batch is used
+    for several.
+
+    Args:
+        batches: all batches of the run, from the first.
+        updates_done: updates of the checkpoint.
+        mini_batch_size: prompts of an update, of this process; None for a whole batch.
+        num_iterations: updates with the same rows.
+    """
+    iterator = iter(batches)
+    first = next(iterator, None) if updates_done else None
+    if first is not None:
+        size = len(first["prompts"])
+        updates = size // (mini_batch_size or size) * num_iterations
+        done, rest = divmod(updates_done, updates)
+        if rest:
+            logger.warning(
+                "checkpoint in mid-batch updates=%d per_batch=%d: the rest of batch %d is left out",
+                updates_done,
+                updates,
+                done,
+            )
+            done += 1
+        logger.info("resumed updates=%d batches_left_out=%d", updates_done, done)
+        for _ in range(done - 1):
+            next(iterator, None)
+    yield from iterator
+
+
+def save_last_checkpoint(trainer: Any, *, global_step: int, lora: bool) -> None:
+    """Saves a checkpoint of the last update unless there is one; a collective call.
+
+    Tunix's own does not write the global step down, so that a resumed run would count from 0.
+
+    Args:
+        trainer: Tunix's trainer of the actor.
+        global_step: steps that are done.
+        lora: whether only LoRA parameters are saved.
+    """
+    manager = trainer.checkpoint_manager
+    if trainer.train_steps and manager.latest_step() != trainer.train_steps:
+        manager.save(
+            trainer.train_steps,
+            trainer.model,
+            trainer.optimizer,
+            save_only_lora_params=lora,
+            force=True,
+            custom_metadata={**trainer.custom_checkpoint_metadata(), "global_step": global_step},
+        )
+
+
+def free_restored_scalars(optimizer: Any) -> None:
+    """Takes the restored scalars of an optimizer off the device that they were restored to.
+
+    Tunix 0.1.7 restores the counters of an optimizer without sharded state, SGD for example, to
+    one device of this process, from where they cannot join arrays of several processes.
+
+    Args:
+        optimizer: nnx optimizer, changed in place.
+    """
+
+    def freed(leaf: jax.Array) -> jax.Array:
+        local = isinstance(leaf.sharding, jax.sharding.SingleDeviceSharding)
+        return jnp.asarray(np.asarray(leaf)) if local else leaf
+
+    state = nnx.state(optimizer, nnx.optimizer.OptState)
+    nnx.update(optimizer, jax.tree.map(freed, state))
