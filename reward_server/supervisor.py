@@ -149,6 +149,7 @@ def main() -> None:
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if os.getppid() != parent:
+        _remove(folder)
         return
     pipe, theirs = os.pipe()
     me = os.getpid()
