@@ -7,8 +7,9 @@ PROTO_VENV := .venv-protos
 PROTO_STAMP := $(PROTO_VENV)/.installed
 PROTO_FILES := $(wildcard protos/shardward/v1/*.proto)
 PROCESSES ?= 2
+FUZZ_S ?= 600
 
-.PHONY: help setup test test-fast lint types protos check-protos demo demo-smollm2 bench chaos build pins clean
+.PHONY: help setup test test-fast fuzz lint types protos check-protos demo demo-smollm2 bench chaos build pins clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -30,6 +31,9 @@ test: $(STAMP) ## all tests, about 10 minutes on 2 cores
 
 test-fast: $(STAMP) ## tests without several JAX processes
 	$(BIN)/python -m pytest -m 'not multiprocess'
+
+fuzz: $(STAMP) ## mutated messages to a running server for FUZZ_S (600) seconds
+	FUZZ_S=$(FUZZ_S) FUZZ_SEED=$$(date +%s) $(BIN)/python -m pytest -s tests/integration/test_hostile_bytes.py -k for_long
 
 lint: $(STAMP) ## ruff and buf
 	$(BIN)/ruff check .

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from reward_server.child_process import ChildProcess
 
 
+# A function that makes up names from its data would fill the memory.
+_MAX_EXTRA_COLUMNS = 256
+
+
 class Call:
     """One call: its rows, those not sent yet, and the results so far.
 
@@ -125,14 +129,19 @@ class Call:
             if chunk.start <= row < chunk.end and finished[row - chunk.start]:
                 self._errors[row] = error
                 self._statuses[row] = error.status
+        self._store_extras(chunk, count)
+        self.missing -= int(finished.sum())
+
+    def _store_extras(self, chunk: Chunk, count: int) -> None:
         for name, values in chunk.extras.items():
             column = self._extras.get(name)
             if column is None:
+                if len(self._extras) >= _MAX_EXTRA_COLUMNS:
+                    continue
                 column = self._extras[name] = np.full(self.batch.rows, np.nan, np.float32)
             for index, value in values:
                 if index < count:
                     column[index + chunk.start] = value
-        self.missing -= int(finished.sum())
 
     def fail(self, error: RowError) -> None:
         """Ends a row that its child did not live to finish."""
@@ -215,3 +224,14 @@ class Chunk:
         statuses = self.child.shared.statuses[: self.end - self.start]
         rows: list[int] = np.flatnonzero(statuses == 0).tolist()
         return rows
+
+
+def ranges_of(rows: list[int]) -> list[tuple[int, int]]:
+    """Joins ascending rows to ranges of neighbours."""
+    ranges: list[tuple[int, int]] = []
+    for row in rows:
+        if ranges and ranges[-1][1] == row:
+            ranges[-1] = (ranges[-1][0], row + 1)
+        else:
+            ranges.append((row, row + 1))
+    return ranges

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The child process: decodes chunks of rows and runs the reward functions on them.
 
-Started by `reward_server.child_process` as `python -m reward_server.child`. Functions run in the
-main thread, row by row; a row's results are in shared memory as soon as it is finished.
+Forked by `reward_server.supervisor`. Functions run in the main thread, row by row; a row's results
+are in shared memory as soon as it is finished.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import os
 import resource
 import signal
 import socket
-import sys
 import time
+import traceback
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -114,6 +114,8 @@ class Child:
         self._shared = frames.Shared(fd, rows=start["max_rows"], functions=len(entries))
         os.close(fd)
         self._max_async_rows: int = start["max_async_rows"]
+        self._pid = os.getpid()
+        _limit_data(start["max_data_bytes"])
         self._tokenizer_path: str = start["tokenizer"]
         self._entries = entries
         self._functions: list[registry.RewardFn] = []
@@ -165,7 +167,8 @@ class Child:
                 return
             rows = _Rows(header, binary)
             self._score(rows)
-            self._send({"type": "done", "id": rows.id, "extras": rows.extras})
+            self._send_extras(rows)
+            self._send({"type": "done", "id": rows.id})
 
     def _probe(self, function: registry.RewardFn) -> str | None:
         probe = function.probe
@@ -214,6 +217,7 @@ class Child:
             header[Word.BEAT] = first
             self._event_loop().run_until_complete(self._score_async(rows))
             header[Word.BEAT] = 0
+            self._send_extras(rows)
             header[Word.JUDGED] = 1
         if self._sync:
             self._score_sync(rows)
@@ -227,8 +231,15 @@ class Child:
             now = header[Word.ROW_STARTED] = time.monotonic_ns()
             for index, function in self._sync:
                 now = self._run(rows, row, index, function, now)
+            if rows.extras:
+                self._send_extras(rows)
             statuses[row] = rows.failed.get(row, _OK)
         header[Word.ROW] = -1
+
+    def _end_copy(self) -> None:
+        # A function forked and comes back twice: only one may go on here.
+        if os.getpid() != self._pid:
+            os._exit(0)
 
     def _run(
         self, rows: _Rows, row: int, index: int, function: registry.RewardFn, started: int
@@ -239,8 +250,11 @@ class Child:
         try:
             arguments = rows.arguments(function, row)
             header[Word.STARTED] = started
-            value = function.value(function.call(**arguments))
+            result = function.call(**arguments)
+            self._end_copy()
+            value = function.value(result)
         except BaseException as error:  # noqa: BLE001 - user code may raise anything
+            self._end_copy()
             header[Word.STARTED] = 0
             self._fail(rows, row, index, _status(error), _describe(error, function.file))
         else:
@@ -275,6 +289,7 @@ class Child:
                 *(self._run_async(rows, row, index, function) for index, function in self._async)
             )
         if not self._sync:
+            self._send_extras(rows)
             self._shared.statuses_flat[row] = rows.failed.get(row, RowStatus.OK)
 
     async def _run_async(
@@ -282,7 +297,7 @@ class Child:
     ) -> None:
         started = time.monotonic_ns()
         arguments = rows.arguments(function, row)
-        task = asyncio.create_task(_guarded(function, arguments))
+        task = asyncio.create_task(self._guarded(function, arguments))
         # Not asyncio.timeout: a function that swallows its cancellation must not hold the row.
         done, _ = await asyncio.wait([task], timeout=function.config.timeout_s)
         if not done:
@@ -297,6 +312,18 @@ class Child:
             else:
                 self._shared.rewards_flat[row * len(self._functions) + index] = result
         self._shared.score_ns[index] += time.monotonic_ns() - started
+
+    async def _guarded(
+        self, function: registry.RewardFn, arguments: dict[str, Any]
+    ) -> float | BaseException:
+        """Returns what was raised: SystemExit in a task would stop the event loop."""
+        try:
+            result = await function.call(**arguments)
+            self._end_copy()
+            return function.value(result)
+        except BaseException as error:  # noqa: BLE001 - user code may raise anything
+            self._end_copy()
+            return error
 
     def _fail(self, rows: _Rows, row: int, index: int, status: RowStatus, message: str) -> None:
         # A function that is only reported may fail.
@@ -317,14 +344,26 @@ class Child:
             }
         )
 
+    def _send_extras(self, rows: _Rows) -> None:
+        # At once, as above: what finished rows have reported outlives the process.
+        if rows.extras:
+            self._send({"type": "extras", "id": rows.id, "extras": rows.extras})
+            rows.extras = {}
+
     def _event_loop(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
         return self._loop
 
     def _send(self, header: dict[str, Any]) -> None:
-        for part in frames.encode(header):
-            self._sock.sendall(part)
+        try:
+            for part in frames.encode(header):
+                self._sock.sendall(part)
+        except OSError:
+            # A function closed the socket: the row at hand, which can't be reported, is not to
+            # blame for that.
+            self._shared.header[Word.ROW] = -1
+            os._exit(1)
 
     def _receive(self) -> tuple[dict[str, Any], bytes]:
         return frames.decode(self._read)
@@ -340,14 +379,6 @@ class Child:
         return data
 
 
-async def _guarded(function: registry.RewardFn, arguments: dict[str, Any]) -> float | BaseException:
-    """Returns what was raised: SystemExit in a task would stop the event loop."""
-    try:
-        return function.value(await function.call(**arguments))
-    except BaseException as error:  # noqa: BLE001 - user code may raise anything
-        return error
-
-
 def _entry(values: dict[str, Any]) -> config.RewardFnConfig:
     probe = values.pop("probe")
     return config.RewardFnConfig(**values, probe=config.Probe(**probe) if probe else None)
@@ -361,6 +392,8 @@ def _status(error: BaseException) -> RowStatus:
 
 def _describe(error: BaseException, file: str = "") -> str:
     """Names an exception and the last line of the function's file that it went through."""
+    if isinstance(error, MemoryError):
+        traceback.clear_frames(error.__traceback__)  # the report needs memory, too
     try:
         text = str(error)
     except Exception:  # noqa: BLE001 - __str__ of a user's exception
@@ -380,26 +413,35 @@ def _describe(error: BaseException, file: str = "") -> str:
     return text[: _MAX_MESSAGE - 100] + (f" (line {line} of {Path(file).name})" if line else "")
 
 
-def main() -> None:
-    """Runs a child; the arguments are the descriptors of the socket and of the memory."""
-    parent = int(sys.argv[3])
-    sock_fd, memory_fd = int(sys.argv[1]), int(sys.argv[2])
+def _limit_data(size: int) -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    size = size if hard == resource.RLIM_INFINITY else min(size, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (size, size))
+
+
+def run(sock_fd: int, memory_fd: int, *, parent: int) -> NoReturn:
+    """Runs the child and ends the process.
+
+    Args:
+        sock_fd: descriptor of the socket to the server.
+        memory_fd: descriptor of the shared memory.
+        parent: process id of the supervisor.
+    """
     for fd in (sock_fd, memory_fd):
         os.set_inheritable(fd, False)  # grandchildren get neither
     # Dies with its parent, even in a function that hangs in C.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
-        return
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        os._exit(1)
     # When memory runs out, the kernel takes a child and not the server.
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
-    child = Child(socket.socket(fileno=sock_fd), memory_fd)
-    if child.load():
-        child.serve()
+    try:
+        child = Child(socket.socket(fileno=sock_fd), memory_fd)
+        if child.load():
+            child.serve()
+    except BaseException:  # noqa: BLE001 - a bug here, or what user code left behind
+        traceback.print_exc()
+        os._exit(1)
     # Threads and exit handlers of user code must not keep the process.
     os._exit(0)
-
-
-if __name__ == "__main__":
-    main()

@@ -13,16 +13,16 @@ import contextlib
 import dataclasses
 import itertools
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from typing import TYPE_CHECKING, Any
 
-import psutil
-
-from reward_server import frames
+from reward_server import frames, processes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,6 +33,8 @@ _READ_BYTES = 2**16
 # A usual chunk fits, so that sending it needs one wake-up.
 _SEND_BYTES = 2**20
 _SEND_PARTS = 64  # the system takes 1024
+# The supervisor needs milliseconds, unless somebody has stopped it.
+_KILL_S = 5.0
 _ENVIRONMENT = {
     # One process per slot: more threads in each only fight over the cores.
     "TOKENIZERS_PARALLELISM": "false",
@@ -54,12 +56,14 @@ class ChildSpec:
         tokenizer_path: tokenizer to load.
         max_rows: most rows in one chunk.
         max_async_rows: rows of async functions run at the same time.
+        max_data_bytes: memory that a process may ask for.
     """
 
     rewards: RewardsConfig
     tokenizer_path: str
     max_rows: int
     max_async_rows: int
+    max_data_bytes: int
 
 
 class ChildProcess:
@@ -85,7 +89,9 @@ class ChildProcess:
         self._outgoing: collections.deque[memoryview] = collections.deque()
         self.exited = asyncio.Event()
         self.rows = 0
+        self._killed: asyncio.TimerHandle | None = None
         functions = len(spec.rewards.functions)
+        self._folder = tempfile.mkdtemp(prefix="reward-child-")
         self._socket, theirs = socket.socketpair()
         self._socket.setblocking(False)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BYTES)
@@ -93,17 +99,18 @@ class ChildProcess:
         try:
             os.ftruncate(memory, frames.Shared.size(rows=spec.max_rows, functions=functions))
             self.shared = frames.Shared(memory, rows=spec.max_rows, functions=functions)
-            arguments = [str(theirs.fileno()), str(memory), str(os.getpid())]
+            arguments = [str(theirs.fileno()), str(memory), str(os.getpid()), self._folder]
             self._process = subprocess.Popen(  # noqa: S603 - our own module, fixed arguments
-                [sys.executable, "-m", "reward_server.child", *arguments],
+                [sys.executable, "-m", "reward_server.supervisor", *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno(), memory],
                 start_new_session=True,
-                env={**os.environ, **_ENVIRONMENT},
+                env={**os.environ, **_ENVIRONMENT, "TMPDIR": self._folder},
             )
         except BaseException:
             self._socket.close()
+            shutil.rmtree(self._folder, ignore_errors=True)
             raise
         finally:
             os.close(memory)
@@ -116,12 +123,13 @@ class ChildProcess:
                 "rewards": [dataclasses.asdict(f) for f in spec.rewards.functions],
                 "max_rows": spec.max_rows,
                 "max_async_rows": spec.max_async_rows,
+                "max_data_bytes": spec.max_data_bytes,
             }
         )
 
     @property
     def pid(self) -> int:
-        """Process id, which is also the id of its process group."""
+        """Process id of the child's supervisor."""
         return self._process.pid
 
     @property
@@ -132,12 +140,9 @@ class ChildProcess:
             return f"was killed by {signal.Signals(-code).name}"
         return f"exited with code {code}"
 
-    def rss_bytes(self) -> int:
-        """Resident memory, 0 if the process is gone."""
-        try:
-            return int(psutil.Process(self.pid).memory_info().rss)
-        except psutil.Error:
-            return 0
+    def rss_bytes(self, limit: int) -> int:
+        """Memory of the child and its descendants, 0 if they are gone; exact only above limit."""
+        return processes.memory_bytes(processes.descendants(self.pid), limit=limit)
 
     def send(self, header: dict[str, Any], binary: Sequence[memoryview] = ()) -> None:
         """Sends a frame; what the socket does not take now follows when it can."""
@@ -147,33 +152,28 @@ class ChildProcess:
             self._write()
 
     def kill(self) -> None:
-        """Kills the process, its group and its descendants; `on_exit` follows."""
-        if self._process.returncode is not None:
-            return
-        descendants: list[psutil.Process] = []
-        with contextlib.suppress(psutil.Error):
-            descendants = psutil.Process(self.pid).children(recursive=True)
-        self._kill_group()
-        for descendant in descendants:
-            # psutil checks the start time, so a number used again is not hit.
-            with contextlib.suppress(psutil.Error):
-                descendant.kill()
+        """Kills the child and its descendants; `on_exit` follows."""
+        if self._process.returncode is None and self._killed is None:
+            os.kill(self.pid, signal.SIGTERM)
+            self._killed = self._loop.call_later(_KILL_S, self._kill_supervisor)
 
-    def _kill_group(self) -> None:
-        # The leader is not reaped yet, so the number cannot have been given to anybody else.
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, signal.SIGKILL)
+    def _kill_supervisor(self) -> None:
+        for pid in (*processes.descendants(self.pid), self.pid):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
 
     def _wait(self) -> None:
-        # WNOWAIT: the group is killed before its number is free again.
+        # WNOWAIT: the event loop may use the number until it takes the status.
         with contextlib.suppress(ChildProcessError):
             os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+        shutil.rmtree(self._folder, ignore_errors=True)  # if the supervisor was killed
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is interested
             self._loop.call_soon_threadsafe(self._end)
 
     def _end(self) -> None:
-        self._kill_group()
         self._process.wait()
+        if self._killed is not None:
+            self._killed.cancel()
         self._read()
         self._close_socket()
         self.exited.set()

@@ -20,7 +20,7 @@ from reward_server.check import Unreachable, check
 from reward_server.config import ConfigError, PoolConfig, RewardsConfig
 from reward_server.credentials import ClientCredentials, ServerCredentials
 from reward_server.decode import Tokenizer
-from reward_server.handler import version
+from reward_server.handler import QUEUE_BYTES, version
 from reward_server.listen import Listen
 from reward_server.pool import Pool
 from reward_server.router import WorkerRouter
@@ -56,6 +56,12 @@ def build_parser() -> argparse.ArgumentParser:
         command.add_argument("--slots", type=int, help="child processes; default: one per core")
         command.add_argument(
             "--drain-s", type=float, default=30.0, help="seconds for calls under way at SIGTERM"
+        )
+        command.add_argument(
+            "--max-queue-mb",
+            type=int,
+            default=QUEUE_BYTES >> 20,
+            help="MiB of calls under way; new calls beyond are told to come again",
         )
         command.add_argument(
             "--insecure-bind", action="store_true", help="listen beyond this machine without TLS"
@@ -127,6 +133,8 @@ def _run(args: argparse.Namespace) -> int:
     log.configure(level=args.log_level, as_json=args.log_json)
     if args.drain_s < 0:
         raise ConfigError(f"`drain_s` must be >= 0 seconds, got {args.drain_s}.")
+    if args.max_queue_mb < 1:
+        raise ConfigError(f"`max_queue_mb` must be >= 1 MiB, got {args.max_queue_mb}.")
     listen = _listen(args)
     tokenizer = _load_tokenizer(args.tokenizer)
     scorer = _scorer(args, tokenizer)
@@ -135,6 +143,7 @@ def _run(args: argparse.Namespace) -> int:
         lifecycle.run(
             listen=listen,
             drain_s=args.drain_s,
+            max_queue_bytes=args.max_queue_mb << 20,
             tokenizer=tokenizer,
             scorer=scorer,
             service=service,

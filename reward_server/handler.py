@@ -19,12 +19,15 @@ from reward_server.batch import Scorer
 from reward_server.channel import MAX_MESSAGE_BYTES
 from reward_server.decode import Tokenizer
 from reward_server.messages import RequestError
-from reward_server.status import Draining, TokenizerMismatch
+from reward_server.status import Draining, QueueFull, TokenizerMismatch
 
 MEMO_BYTES = 64 * 2**20
+QUEUE_BYTES = 256 * 2**20
+# What an answer takes beyond its bytes.
+_MEMO_ENTRY_BYTES = 1000
 # The scorer ends by itself at the deadline and knows more about it.
 _GRACE_S = 0.1
-_Digest = tuple[int, int, int]
+_Digest = tuple[int, int, int, int]
 logger = logging.getLogger(__name__)
 
 
@@ -32,6 +35,14 @@ logger = logging.getLogger(__name__)
 class _Running:
     digest: _Digest
     task: asyncio.Task[types_pb2.RewardBatch]
+    queue_bytes: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Answer:
+    digest: _Digest
+    rewards: types_pb2.RewardBatch
+    memo_bytes: int
 
 
 class Handler:
@@ -43,23 +54,37 @@ class Handler:
     Attributes:
         rows_scored: rows scored since the start, failed ones included.
         calls_joined: retries that were answered without scoring.
+        calls_refused: calls that were told to come again because too many were waiting.
         draining: whether only calls that are known are answered.
     """
 
     def __init__(
-        self, scorer: Scorer, tokenizer: Tokenizer, *, memo_bytes: int = MEMO_BYTES
+        self,
+        scorer: Scorer,
+        tokenizer: Tokenizer,
+        *,
+        memo_bytes: int = MEMO_BYTES,
+        max_queue_bytes: int = QUEUE_BYTES,
     ) -> None:
-        """Takes a scorer that has been started."""
+        """Takes a scorer that has been started.
+
+        Args:
+            scorer: scores the rows.
+            tokenizer: the one that callers must have.
+            memo_bytes: most bytes of answers kept for retries.
+            max_queue_bytes: most bytes of calls under way; one call alone may have more.
+        """
         self._scorer = scorer
         self._tokenizer = tokenizer
-        self._memo_bytes = memo_bytes
-        self._memo: collections.OrderedDict[str, tuple[_Digest, types_pb2.RewardBatch]] = (
-            collections.OrderedDict()
-        )
-        self._used_bytes = 0
+        self._max_memo_bytes = memo_bytes
+        self._max_queue_bytes = max_queue_bytes
+        self._memo: collections.OrderedDict[str, _Answer] = collections.OrderedDict()
+        self._memo_bytes = 0
         self._running: dict[str, _Running] = {}
+        self._queue_bytes = 0
         self.rows_scored = 0
         self.calls_joined = 0
+        self.calls_refused = 0
         self.draining = False
 
     async def score(
@@ -80,34 +105,49 @@ class Handler:
             TimeoutError: the time ran out.
             WorkersUnavailable: no worker can be reached.
             Draining: the process is about to stop.
+            QueueFull: too much is being scored already.
         """
         messages.check_request_id(request_id)
         if fingerprint and fingerprint != self._tokenizer.fingerprint:
             raise TokenizerMismatch(expected=self._tokenizer.fingerprint, got=fingerprint)
         digest = _digest(rollouts)
-        known, result = self._memo.get(request_id, (digest, None))
-        running = self._running.get(request_id)
-        if running is not None:
-            known = running.digest
-        if known != digest:
-            raise RequestError("request_id", f"`request_id` must be new, {request_id!r} was used.")
-        if result is not None or running is not None:
+        answer, running = self._memo.get(request_id), self._running.get(request_id)
+        known = answer or running
+        if known is not None:
+            if known.digest != digest:
+                message = f"`request_id` must be new, {request_id!r} was used."
+                raise RequestError("request_id", message)
             self.calls_joined += 1
-        if result is not None:
-            return result
+        if answer is not None:
+            return answer.rewards
         if running is None:
-            if self.draining:
-                raise Draining("this server is stopping; send the call again to the next one.")
+            size = self._admit(rollouts)
             task = asyncio.create_task(
                 self._score(request_id, rollouts, step=step, mode=mode, timeout_s=timeout_s)
             )
-            running = self._running[request_id] = _Running(digest, task)
+            running = self._running[request_id] = _Running(digest, task, size)
+            self._queue_bytes += size
             task.add_done_callback(lambda task: self._ended(request_id, task))
         # A caller that went away may come back with the same id: the rows are scored anyway.
         return await asyncio.wait_for(asyncio.shield(running.task), timeout_s + _GRACE_S)
 
+    def _admit(self, rollouts: types_pb2.RolloutBatch) -> int:
+        """Checks that a new call may be scored now, and returns the bytes it takes."""
+        if self.draining:
+            raise Draining("this server is stopping; send the call again to the next one.")
+        size = messages.queue_bytes(rollouts)
+        if self._running and self._queue_bytes + size > self._max_queue_bytes:
+            self.calls_refused += 1
+            raise QueueFull(
+                f"the queue must have at most {self._max_queue_bytes >> 20} MiB"
+                f" (--max-queue-mb), got {self._queue_bytes + size >> 20} MiB; send the call"
+                " again later."
+            )
+        return size
+
     def _ended(self, request_id: str, task: asyncio.Task[types_pb2.RewardBatch]) -> None:
         running = self._running.pop(request_id)
+        self._queue_bytes -= running.queue_bytes
         if not task.cancelled() and task.exception() is None:
             self._remember(request_id, running.digest, task.result())
 
@@ -138,11 +178,12 @@ class Handler:
         return messages.from_scores(scores, reward_fns, total_s=total_s)
 
     def _remember(self, request_id: str, digest: _Digest, result: types_pb2.RewardBatch) -> None:
-        self._memo[request_id] = digest, result
-        self._used_bytes += result.ByteSize()
-        while self._used_bytes > self._memo_bytes and self._memo:
-            _, (_, old) = self._memo.popitem(last=False)
-            self._used_bytes -= old.ByteSize()
+        size = result.ByteSize() + _MEMO_ENTRY_BYTES
+        self._memo[request_id] = _Answer(digest, result, size)
+        self._memo_bytes += size
+        while self._memo_bytes > self._max_memo_bytes and self._memo:
+            _, oldest = self._memo.popitem(last=False)
+            self._memo_bytes -= oldest.memo_bytes
 
     def info(self) -> types_pb2.ServiceInfo:
         """Functions, tokenizer, limits and counts."""
@@ -163,6 +204,11 @@ class Handler:
             rows_scored=self.rows_scored,
             workers=self._scorer.workers,
             vocab_size=self._tokenizer.vocab_size,
+            draining=self.draining,
+            calls_joined=self.calls_joined,
+            calls_refused=self.calls_refused,
+            queue_bytes=self._queue_bytes,
+            memo_bytes=self._memo_bytes,
         )
 
 
@@ -171,8 +217,8 @@ def _digest(rollouts: types_pb2.RolloutBatch) -> _Digest:
 
     A checksum is enough against mistakes, and costs a fifth of a cryptographic hash.
     """
-    ids = rollouts.completion_ids
-    return len(rollouts.row_ids), hash(tuple(rollouts.row_ids)), zlib.crc32(ids)
+    row_ids, lengths = tuple(rollouts.row_ids), tuple(rollouts.completion_lengths)
+    return len(lengths), hash(row_ids), hash(lengths), zlib.crc32(rollouts.completion_ids)
 
 
 def version() -> str:

@@ -44,6 +44,7 @@ async def run(
     *,
     listen: Listen,
     drain_s: float,
+    max_queue_bytes: int,
     tokenizer: Tokenizer,
     scorer: Scorer,
     service: Service,
@@ -57,7 +58,7 @@ async def run(
         interceptors = listen.credentials.interceptors()
         server = grpc.aio.server(interceptors=interceptors, options=SERVER_OPTIONS)
         health = grpc_health.aio.HealthServicer()
-        handler = Handler(scorer, tokenizer)
+        handler = Handler(scorer, tokenizer, max_queue_bytes=max_queue_bytes)
         service.add(handler, server)
         health_pb2_grpc.add_HealthServicer_to_server(health, server)
         names = (service.name, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name)

@@ -26,6 +26,12 @@ if TYPE_CHECKING:
     from reward_server.decode import Tokenizer
 
 MAX_REQUEST_ID_CHARACTERS = 200
+MAX_END_TOKEN_IDS = 256
+MAX_JSON_DEPTH = 64
+# All messages of failed rows of one answer, so that it stays below the limit of a message.
+MAX_ERROR_CHARACTERS = 8 * 2**20
+# Rows take memory beyond their bytes.
+_ROW_BYTES = 512
 _CODES = {
     RowStatus.ERROR: 13,
     RowStatus.INVALID: 3,
@@ -130,11 +136,40 @@ def _column(column: types_pb2.Column, rows: int) -> list[Any]:
     if kind != "json_values":
         return values
     try:
-        return [json.loads(text) for text in values]
+        return [_json(text) for text in values]
     except (ValueError, RecursionError) as error:
         raise RequestError(
             "columns", f"column {column.name!r} must hold JSON documents: {error}."
         ) from error
+
+
+def _json(text: str) -> Any:
+    value = json.loads(text)
+    # Writing it again would fail at the limit of recursion, where nobody expects it.
+    if text.count("[") + text.count("{") > MAX_JSON_DEPTH:
+        level, depth = [value], 0
+        while level := [item for outer in level for item in _items(outer)]:
+            depth += 1
+            if depth > MAX_JSON_DEPTH:
+                raise ValueError(f"nested deeper than {MAX_JSON_DEPTH} levels")
+    return value
+
+
+def _items(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        return list(value.values())
+    return value if isinstance(value, list) else []
+
+
+def queue_bytes(message: types_pb2.RolloutBatch) -> int:
+    """Memory that rows take until they are scored, roughly; cheap, and for any message."""
+    size = 4 * (sum(message.completion_lengths) + sum(message.prompt_lengths))
+    size += sum(map(len, message.prompts)) + sum(map(len, message.completion_prefixes))
+    for column in message.columns:
+        values = getattr(column, column.WhichOneof("values") or "", None)
+        if isinstance(values, types_pb2.StringValues):
+            size += sum(map(len, values.values))
+    return max(0, size) + _ROW_BYTES * len(message.completion_lengths)
 
 
 def _row_ids(row_ids: list[int], rows: int) -> list[int]:
@@ -143,6 +178,19 @@ def _row_ids(row_ids: list[int], rows: int) -> list[int]:
         twice = next(row for row, count in collections.Counter(row_ids).items() if count > 1)
         raise RequestError("row_ids", f"`row_ids` must be unique, got {twice} twice.")
     return row_ids
+
+
+def _check_call(message: types_pb2.RolloutBatch, *, step: int, mode: int) -> None:
+    if step < 0:
+        raise RequestError("step", f"`step` must be >= 0, got {step}.")
+    if mode not in types_pb2.Mode.values():
+        raise RequestError("mode", f"`mode` must be one of {types_pb2.Mode.keys()}, got {mode}.")
+    if len(message.end_token_ids) > MAX_END_TOKEN_IDS:
+        raise RequestError(
+            "end_token_ids",
+            f"`end_token_ids` must have at most {MAX_END_TOKEN_IDS} ids,"
+            f" got {len(message.end_token_ids)}.",
+        )
 
 
 def to_batch(
@@ -165,8 +213,7 @@ def to_batch(
     Raises:
         RequestError: names the field, the rule and the value.
     """
-    if step < 0:
-        raise RequestError("step", f"`step` must be >= 0, got {step}.")
+    _check_call(message, step=step, mode=mode)
     rows = len(message.completion_lengths)
     ids, lengths = _ids("completion", message.completion_ids, message.completion_lengths)
     ends = list(message.end_token_ids)
@@ -228,6 +275,7 @@ def from_scores(
     scores: Scores, reward_fns: Sequence[RewardFnInfo], *, total_s: float
 ) -> types_pb2.RewardBatch:
     """Packs rewards for the wire."""
+    characters = MAX_ERROR_CHARACTERS // max(1, len(scores.errors))
     return types_pb2.RewardBatch(
         reward_fns=[fn.name for fn in reward_fns],
         rewards=scores.rewards.astype("<f4").tobytes(),
@@ -238,7 +286,7 @@ def from_scores(
                 row_index=error.row,
                 reward_fn=error.reward_fn,
                 code=_CODES[error.status],
-                message=error.message,
+                message=error.message[:characters],
                 worker=error.worker,
             )
             for error in scores.errors

@@ -18,8 +18,9 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from reward_server.batch import RewardFnInfo, RowError, RowStatus, StartError, WorkersUnavailable
-from reward_server.calls import Call, Chunk
+from reward_server.calls import Call, Chunk, ranges_of
 from reward_server.child_process import ChildProcess, ChildSpec
+from reward_server.chunk_size import MAX_CHUNK, ChunkSize
 from reward_server.config import PoolConfig
 from reward_server.frames import Word
 
@@ -27,11 +28,6 @@ if TYPE_CHECKING:
     from reward_server.batch import Batch, Scores
     from reward_server.config import RewardsConfig
 
-_MAX_CHUNK = 256
-_FIRST_CHUNK = 16
-_CHUNK_S = 0.025
-_LEAST_CHUNK_S = 0.001
-_SMOOTHING = 0.2
 _TICK_S = 0.05
 _MEMORY_TICKS = 10
 _STEAL_AFTER_NS = 50_000_000
@@ -41,6 +37,9 @@ _REPORT_ROWS = 8
 _MAX_BACKOFF_S = 30.0
 # Beats come every 50 ms; a machine under load may delay one.
 _BEAT_SLACK_S = 0.25
+# Memory is looked at twice a second, and a function can take a lot in between: what a process may
+# ask for is limited, too. Reserved memory and stacks of threads count there, used or not.
+_DATA_FACTOR = 4
 
 _logger = logging.getLogger(__name__)
 
@@ -69,8 +68,9 @@ class Pool:
         self._spec = ChildSpec(
             rewards=rewards,
             tokenizer_path=os.fspath(tokenizer_path),
-            max_rows=max(_MAX_CHUNK, self._config.max_async_rows),
+            max_rows=max(MAX_CHUNK, self._config.max_async_rows),
             max_async_rows=self._config.max_async_rows,
+            max_data_bytes=_DATA_FACTOR * self._config.max_child_rss_bytes,
         )
         self._reward_fns = tuple(
             RewardFnInfo(name=f.name, weight=f.weight, timeout_s=f.timeout_s) for f in self._rewards
@@ -84,7 +84,7 @@ class Pool:
         self._idle: list[ChildProcess] = []
         self._busy: dict[ChildProcess, Chunk] = {}
         self._chunk_ids = 0
-        self._row_s: float | None = None
+        self._chunk_size = ChunkSize()
         self._monitor: asyncio.Task[None] | None = None
         self._ready: asyncio.Future[None] | None = None
         self._failures = 0
@@ -182,7 +182,12 @@ class Pool:
     def _fill(self) -> None:
         self._retry = None
         while not self._closed and len(self._children) < self.slots + 1:
-            child = ChildProcess(self._spec, on_frame=self._on_frame, on_exit=self._on_exit)
+            try:
+                child = ChildProcess(self._spec, on_frame=self._on_frame, on_exit=self._on_exit)
+            except OSError as error:
+                self._on_failed(f"a child process cannot be started: {error}.")
+                self._fill_later()
+                return
             self._children.add(child)
             timer = asyncio.get_running_loop().call_later(self._config.start_timeout_s, child.kill)
             self._starting[child] = timer
@@ -210,8 +215,10 @@ class Pool:
                 message=frame["message"],
             )
             chunk.errors.append(error)
+        elif kind == "extras":
+            for name, values in frame["extras"].items():
+                chunk.extras.setdefault(name, []).extend(values)
         elif chunk.killed is None:
-            chunk.extras = frame["extras"]
             self._on_done(child, chunk)
 
     def _on_ready(self, child: ChildProcess, frame: dict[str, Any]) -> None:
@@ -246,10 +253,7 @@ class Pool:
         del self._busy[child]
         count = chunk.end - chunk.start
         child.rows += count
-        cost = (time.monotonic() - chunk.sent) / max(1, count)
-        self._row_s = (
-            cost if self._row_s is None else self._row_s + _SMOOTHING * (cost - self._row_s)
-        )
+        self._chunk_size.observe(count, time.monotonic() - chunk.sent)
         chunk.call.store(chunk)
         self._finish(chunk.call)
         # One at a time, and only when another child is warm: a restart takes seconds.
@@ -311,14 +315,7 @@ class Pool:
             # Waiting rows cost nothing: the children that are free share all there are.
             free = max(1, self.slots - len(self._busy))
             return min(self._config.max_async_rows, math.ceil(queued / free))
-        if self._row_s is None:
-            rows = _FIRST_CHUNK
-        else:
-            rows = max(1, min(_MAX_CHUNK, int(_CHUNK_S / self._row_s)))
-        # Smaller towards the end, so that the children end together, but never so small that the
-        # turn-around costs more than that.
-        least = 1 if self._row_s is None else int(_LEAST_CHUNK_S / self._row_s)
-        return min(rows, max(least, math.ceil(queued / (2 * self.slots))))
+        return self._chunk_size.rows(queued, self.slots)
 
     def _steal(self) -> None:
         # Async functions of stolen rows would run twice, and a judge costs money.
@@ -383,12 +380,12 @@ class Pool:
             row = at + chunk.start
             name = self._rewards[header[Word.FUNCTION]].name
             call.fail(RowError(row=row, reward_fn=name, status=status, message=message))
-            ranges = _ranges([r + chunk.start for r in rows])
+            ranges = ranges_of([r + chunk.start for r in rows])
         elif at < 0:
             # Several rows were under way: each again by itself, so that the next blame is certain.
             ranges = [(r + chunk.start, r + chunk.start + 1) for r in rows]
         else:
-            ranges = _ranges([r + chunk.start for r in rows])
+            ranges = ranges_of([r + chunk.start for r in rows])
         _logger.warning(
             "child lost pid=%d status=%s rows_again=%d: %s",
             chunk.child.pid,
@@ -441,8 +438,9 @@ class Pool:
             self._kill(chunk, row, RowStatus.TIMEOUT, message)
 
     def _check_memory(self, child: ChildProcess) -> None:
-        rss = child.rss_bytes()
-        if rss <= self._config.max_child_rss_bytes:
+        limit = self._config.max_child_rss_bytes
+        rss = child.rss_bytes(limit)
+        if rss <= limit:
             return
         chunk = self._busy.get(child)
         if chunk is None:
@@ -451,8 +449,7 @@ class Pool:
         elif chunk.killed is None:
             row = child.shared.header[Word.ROW]
             message = (
-                f"its process used {rss} bytes of memory,"
-                f" more than max_child_rss_bytes={self._config.max_child_rss_bytes}"
+                f"its process used {rss} bytes of memory, more than max_child_rss_bytes={limit}"
             )
             self._kill(chunk, row, RowStatus.OOM, message)
 
@@ -480,14 +477,3 @@ class Pool:
                 call.queued,
                 running[:_REPORT_ROWS],
             )
-
-
-def _ranges(rows: list[int]) -> list[tuple[int, int]]:
-    """Joins ascending rows to ranges of neighbours."""
-    ranges: list[tuple[int, int]] = []
-    for row in rows:
-        if ranges and ranges[-1][1] == row:
-            ranges[-1] = (ranges[-1][0], row + 1)
-        else:
-            ranges.append((row, row + 1))
-    return ranges

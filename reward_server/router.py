@@ -3,8 +3,9 @@
 """Shares the rows of a call among remote reward workers.
 
 Each worker has a channel of its own and at most slots + 1 pieces under way, so slow rows on one
-do not hold up the others. A piece whose worker is lost goes to another; its rows are numbered
-by the request id of the piece, so a worker that did score them answers from memory.
+do not hold up the others. A piece whose worker is lost, or does not answer any more, goes to
+another; its rows are numbered by the request id of the piece, so a worker that did score them
+answers from memory.
 """
 
 from __future__ import annotations
@@ -12,34 +13,32 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import itertools
 import logging
 import math
 import socket
 import time
-from collections.abc import Sequence
 
 import grpc
-import numpy as np
 from grpc_status import rpc_status
 from shardward.v1 import scoring_pb2, scoring_pb2_grpc, types_pb2
 
 from reward_server import messages
-from reward_server.batch import (
-    Batch,
-    RewardFnInfo,
-    Scores,
-    StartError,
-    WorkersUnavailable,
-)
+from reward_server.batch import Batch, RewardFnInfo, Scores, StartError, WorkersUnavailable
 from reward_server.channel import CLIENT_OPTIONS
 from reward_server.credentials import ClientCredentials
 from reward_server.listen import is_local
+from reward_server.pieces import RoutedCall, gather
 
 MAX_PIECE_ROWS = 256
 RESOLVE_S = 5.0
 RETRY_S = 0.5
 INFO_TIMEOUT_S = 5.0
+# A worker that has said nothing for PING_EVERY_S while it holds pieces is asked for a sign of life.
+# Workers answer while reward functions run, so none within the timeout means stopped or cut off.
+PING_EVERY_S = 2.0
+PING_TIMEOUT_S = 8.0
 START_TIMEOUT_S = 120.0
 NOTICE_S = 10.0
 # Codes after which a piece goes to another worker: the connection was lost, the worker drains or
@@ -64,42 +63,20 @@ class _Worker:
     stub: scoring_pb2_grpc.ScoringServiceStub
     info: types_pb2.ServiceInfo | None = None
     listed: bool = True
-    busy: int = 0
     rows: int = 0
+    pieces: dict[asyncio.Task[None], tuple[RoutedCall, int, int]] = dataclasses.field(
+        default_factory=dict
+    )
+    heard: float = 0.0
+    rest_until: float = 0.0
+    keeper: asyncio.Task[None] | None = None
 
     @property
     def free(self) -> int:
         """Pieces it can take now."""
-        return self.info.slots + 1 - self.busy if self.listed and self.info is not None else 0
-
-
-@dataclasses.dataclass(eq=False)
-class _Call:
-    """One call's rows that have not been given out, and its finished pieces."""
-
-    batch: Batch
-    request_id: str
-    next_row: int = 0
-    again: list[tuple[int, int]] = dataclasses.field(default_factory=list)
-    pieces: dict[int, Scores] = dataclasses.field(default_factory=dict)
-    running: set[asyncio.Task[None]] = dataclasses.field(default_factory=set)
-    changed: asyncio.Event = dataclasses.field(default_factory=asyncio.Event)
-    failed: Exception | None = None
-    timeout_s: float = 0.0
-
-    @property
-    def queued(self) -> int:
-        return self.batch.rows - self.next_row + sum(b - a for a, b in self.again)
-
-    @property
-    def scored(self) -> int:
-        return sum(len(scores.statuses) for scores in self.pieces.values())
-
-    def take(self, rows: int) -> tuple[int, int]:
-        if self.again:
-            return self.again.pop(0)
-        start, self.next_row = self.next_row, min(self.next_row + rows, self.batch.rows)
-        return start, self.next_row
+        if not self.listed or self.info is None or time.monotonic() < self.rest_until:
+            return 0
+        return self.info.slots + 1 - len(self.pieces)
 
 
 class WorkerRouter:
@@ -131,7 +108,7 @@ class WorkerRouter:
         self._refusals: dict[str, str] = {}
         self._ids = itertools.count()
         self._prefix = f"{socket.gethostname()}/{time.time_ns()}"
-        self._calls: list[_Call] = []
+        self._calls: list[RoutedCall] = []
         self._task: asyncio.Task[None] | None = None
         self._available = asyncio.Event()
 
@@ -172,11 +149,11 @@ class WorkerRouter:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
         for worker in self._workers.values():
-            await worker.channel.close()
+            await _part(worker)
 
     async def score(self, batch: Batch, *, timeout_s: float) -> Scores:
         """Scores every row of a batch; see `Scorer.score`."""
-        call = _Call(batch, f"{self._prefix}/{next(self._ids)}", timeout_s=timeout_s)
+        call = RoutedCall(batch, f"{self._prefix}/{next(self._ids)}", timeout_s=timeout_s)
         self._calls.append(call)
         deadline = time.monotonic() + timeout_s
         notice = time.monotonic() + NOTICE_S
@@ -198,9 +175,9 @@ class WorkerRouter:
                 task.cancel()
         if call.failed is not None:
             raise call.failed
-        return _gather(call, len(self._reward_fns))
+        return gather(call, len(self._reward_fns))
 
-    def _report(self, call: _Call) -> None:
+    def _report(self, call: RoutedCall) -> None:
         logger.warning(
             "call waits request_id=%s rows=%d scored=%d queued=%d workers=%d unusable=%s",
             call.request_id,
@@ -216,26 +193,28 @@ class WorkerRouter:
         for call in self._calls:
             call.changed.set()
 
-    def _out_of_time(self, call: _Call) -> Exception:
+    def _out_of_time(self, call: RoutedCall) -> Exception:
         text = f"{call.batch.rows - call.scored} of {call.batch.rows} rows have no reward"
         if not self.workers:
             return WorkersUnavailable(f"{text}: no worker of {self._spec} can be reached.")
         return TimeoutError(f"{text} after {call.timeout_s:.1f} s.")
 
-    def _give_out(self, call: _Call, deadline: float) -> None:
+    def _give_out(self, call: RoutedCall, deadline: float) -> None:
         while call.queued:
             worker = max(self._workers.values(), key=lambda w: w.free, default=None)
             if worker is None or worker.free <= 0:
                 return
             rows = math.ceil(call.queued / (4 * max(self.slots, 1)))
             start, stop = call.take(max(1, min(MAX_PIECE_ROWS, rows)))
-            worker.busy += 1
+            if not worker.pieces:
+                worker.heard = time.monotonic()
             task = asyncio.create_task(self._send(call, worker, start, stop, deadline))
+            worker.pieces[task] = call, start, stop
             call.running.add(task)
-            task.add_done_callback(call.running.discard)
+            task.add_done_callback(functools.partial(self._ended, call, worker))
 
     async def _send(
-        self, call: _Call, worker: _Worker, start: int, stop: int, deadline: float
+        self, call: RoutedCall, worker: _Worker, start: int, stop: int, deadline: float
     ) -> None:
         request = scoring_pb2.ScoreRequest(
             request_id=f"{call.request_id}/{start}-{stop}",
@@ -262,16 +241,19 @@ class WorkerRouter:
             errors = [dataclasses.replace(e, worker=worker.address) for e in scores.errors]
             call.pieces[start] = dataclasses.replace(scores, errors=errors)
             worker.rows += stop - start
+            worker.heard = time.monotonic()
         except grpc.aio.AioRpcError as error:
             self._failed(call, worker, (start, stop), error)
         except Exception as error:  # noqa: BLE001 - any error ends the call, none may hang it
             call.failed = error
-        finally:
-            worker.busy -= 1
-            self._wake()
+
+    def _ended(self, call: RoutedCall, worker: _Worker, task: asyncio.Task[None]) -> None:
+        worker.pieces.pop(task, None)
+        call.running.discard(task)
+        self._wake()
 
     def _failed(
-        self, call: _Call, worker: _Worker, rows: tuple[int, int], error: grpc.aio.AioRpcError
+        self, call: RoutedCall, worker: _Worker, rows: tuple[int, int], error: grpc.aio.AioRpcError
     ) -> None:
         code = error.code()
         text = f"{code.name}: {error.details()}"
@@ -280,6 +262,10 @@ class WorkerRouter:
             call.failed = self._out_of_time(call)
         elif code in _LOST or (code in _BROKEN and rpc_status.from_call(error) is None):
             self._lose(worker, text)
+            call.again.append(rows)
+        elif code == grpc.StatusCode.RESOURCE_EXHAUSTED and rpc_status.from_call(error) is not None:
+            # Its queue is full of the pieces of other servers.
+            worker.rest_until = time.monotonic() + RETRY_S
             call.again.append(rows)
         else:
             call.failed = RuntimeError(f"worker {worker.address} refused rows: {text}")
@@ -291,17 +277,46 @@ class WorkerRouter:
         self._refusals[worker.address] = reason
 
     async def _watch(self) -> None:
-        resolved = 0.0
         while True:
             try:
-                if time.monotonic() - resolved > RESOLVE_S or not self._workers:
-                    await self._resolve()
-                    resolved = time.monotonic()
-                unknown = [worker for worker in self._workers.values() if worker.info is None]
-                await asyncio.gather(*(self._meet(worker) for worker in unknown))
+                await self._resolve()
             except Exception:  # the watch must go on, or no worker would ever join again
                 logger.exception("watch failed")
+            await asyncio.sleep(RESOLVE_S if self._workers else RETRY_S)
+
+    async def _keep(self, worker: _Worker) -> None:
+        """Joins a worker whenever it can be used, and takes pieces back when it falls silent."""
+        while True:
+            try:
+                if worker.info is None:
+                    await self._meet(worker)
+                elif worker.pieces and time.monotonic() - worker.heard > PING_EVERY_S:
+                    await self._ping(worker)
+            except Exception:  # as above
+                logger.exception("watch failed address=%s", worker.address)
             await asyncio.sleep(RETRY_S)
+
+    async def _ping(self, worker: _Worker) -> None:
+        asked = time.monotonic()
+        try:
+            await worker.stub.GetInfo(
+                scoring_pb2.ScoringServiceGetInfoRequest(),
+                timeout=PING_TIMEOUT_S,
+                metadata=self._credentials.metadata,
+            )
+        except grpc.aio.AioRpcError as error:
+            # Other codes come from a worker that drains, or show at the pieces by themselves.
+            if error.code() != grpc.StatusCode.DEADLINE_EXCEEDED or worker.heard > asked:
+                return
+        else:
+            worker.heard = time.monotonic()
+            return
+        self._lose(worker, f"no sign of life for {PING_TIMEOUT_S:g} s")
+        for task, (call, start, stop) in worker.pieces.items():
+            if not task.done() and task.cancel():
+                call.again.append((start, stop))
+        worker.pieces.clear()
+        self._wake()
 
     async def _resolve(self) -> None:
         try:
@@ -314,13 +329,14 @@ class WorkerRouter:
             if address not in self._workers:
                 channel = self._channel(address)
                 stub = scoring_pb2_grpc.ScoringServiceStub(channel)
-                self._workers[address] = _Worker(address, channel, stub)
+                worker = self._workers[address] = _Worker(address, channel, stub)
+                worker.keeper = asyncio.create_task(self._keep(worker))
         for address, worker in list(self._workers.items()):
             worker.listed = address in addresses
-            if not worker.listed and not worker.busy:
+            if not worker.listed and not worker.pieces:
                 del self._workers[address]
                 self._refusals.pop(address, None)
-                await worker.channel.close()
+                await _part(worker)
                 logger.info("worker left address=%s reason=no longer listed", address)
 
     def _channel(self, address: str) -> grpc.aio.Channel:
@@ -346,6 +362,9 @@ class WorkerRouter:
             )
         except grpc.aio.AioRpcError as error:
             self._unmet(worker.address, error)
+            return
+        if response.info.draining:
+            self._refusals[worker.address] = "it is draining"
             return
         problem = self._problem(response.info)
         if problem:
@@ -394,6 +413,14 @@ class WorkerRouter:
         return ""
 
 
+async def _part(worker: _Worker) -> None:
+    if worker.keeper is not None:
+        worker.keeper.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await worker.keeper
+    await worker.channel.close()
+
+
 def check_workers(spec: str) -> None:
     """Checks addresses of workers.
 
@@ -423,29 +450,4 @@ async def _addresses(spec: str) -> list[str]:
     found = await loop.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)
     return sorted(
         {f"[{a[4][0]}]:{port}" if ":" in str(a[4][0]) else f"{a[4][0]}:{port}" for a in found}
-    )
-
-
-def _gather(call: _Call, functions: int) -> Scores:
-    """Joins the pieces in row order."""
-    pieces: Sequence[tuple[int, Scores]] = sorted(call.pieces.items())
-    rows = call.batch.rows
-    names = {name for _, scores in pieces for name in scores.extra_columns}
-    extra = {name: np.full(rows, np.nan, np.float32) for name in sorted(names)}
-    errors = []
-    for start, scores in pieces:
-        for name, values in scores.extra_columns.items():
-            extra[name][start : start + len(values)] = values
-        errors += [dataclasses.replace(e, row=start + e.row) for e in scores.errors]
-    all_scores = [scores for _, scores in pieces]
-    return Scores(
-        rewards=np.concatenate(
-            [np.empty((0, functions), np.float32), *(s.rewards for s in all_scores)]
-        ),
-        statuses=np.concatenate([np.empty(0, np.uint8), *(s.statuses for s in all_scores)]),
-        errors=errors,
-        extra_columns=extra,
-        queue_s=max((s.queue_s for s in all_scores), default=0.0),
-        decode_s=sum(s.decode_s for s in all_scores),
-        score_s=np.sum([np.zeros(functions), *(s.score_s for s in all_scores)], axis=0),
     )

@@ -27,6 +27,10 @@ class Draining(Exception):  # noqa: N818 - named for the state
     """The process takes no new calls because it is about to stop."""
 
 
+class QueueFull(Exception):  # noqa: N818 - named for the state
+    """Too much is being scored or waits for it; the call may come again."""
+
+
 class TokenizerMismatch(Exception):  # noqa: N818 - named for the state
     """The caller has another tokenizer.
 
@@ -61,6 +65,14 @@ class Unauthenticated(Exception):  # noqa: N818 - named for the state
         self.reason = "TOKEN_MISSING" if missing else "TOKEN_WRONG"
 
 
+# What may be tried again, after a delay.
+_LATER: dict[type[BaseException], tuple[int, str]] = {
+    WorkersUnavailable: (code_pb2.UNAVAILABLE, "WORKERS_UNAVAILABLE"),
+    Draining: (code_pb2.UNAVAILABLE, "DRAINING"),
+    QueueFull: (code_pb2.RESOURCE_EXHAUSTED, "QUEUE_FULL"),
+}
+
+
 def _status(
     code: int, reason: str, message: str, *details: Message, metadata: dict[str, str] | None = None
 ) -> status_pb2.Status:
@@ -86,11 +98,10 @@ def from_exception(error: BaseException) -> status_pb2.Status:
         return _status(code_pb2.FAILED_PRECONDITION, "TOKENIZER_MISMATCH", text, metadata=both)
     if isinstance(error, Unauthenticated):
         return _status(code_pb2.UNAUTHENTICATED, error.reason, text)
-    if isinstance(error, WorkersUnavailable | Draining):
-        reason = "DRAINING" if isinstance(error, Draining) else "WORKERS_UNAVAILABLE"
+    if isinstance(error, WorkersUnavailable | Draining | QueueFull):
+        code, reason = _LATER[type(error)]
         delay = duration_pb2.Duration(seconds=RETRY_AFTER_S)
-        retry = error_details_pb2.RetryInfo(retry_delay=delay)
-        return _status(code_pb2.UNAVAILABLE, reason, text, retry)
+        return _status(code, reason, text, error_details_pb2.RetryInfo(retry_delay=delay))
     if isinstance(error, TimeoutError):
         return _status(code_pb2.DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED", text or "out of time")
     logger.error("call failed", exc_info=error)

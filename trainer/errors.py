@@ -35,6 +35,13 @@ _PLAIN = (
 )
 
 
+_REMEDIES = {
+    grpc.StatusCode.RESOURCE_EXHAUSTED: (
+        ". Lower call_bytes, or shorten the longest row and its columns."
+    ),
+}
+
+
 class RewardError(Exception):
     """Rewards could not be had.
 
@@ -184,7 +191,7 @@ def from_rpc_error(
             text = f"{text}; before that: {earlier}"
         remedy = hopeless or credentials.guess(error.details() or "") or how_to_start(endpoint)
         message = f"{where} can't be reached: {text} ({tried}). {remedy}"
-    elif code == grpc.StatusCode.UNAVAILABLE:
+    elif is_retryable(error):
         kind = Unavailable
         message = f"{where} can't score: {text} ({tried}). See its log."
     elif code in (
@@ -195,7 +202,7 @@ def from_rpc_error(
         grpc.StatusCode.UNAUTHENTICATED,
     ):
         kind = InvalidRequest
-        message = f"{where} refused the request: {text}"
+        message = f"{where} refused the request: {text}{_REMEDIES.get(code, '')}"
     else:
         message = f"{where} failed: {text}"
     return kind(message, reason=details.reason or code.name, request_id=request_id)

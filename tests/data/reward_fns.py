@@ -12,8 +12,11 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
+
+import numpy as np
 
 
 def _hang_in_regex() -> None:
@@ -34,6 +37,30 @@ def _raise_base() -> None:
     raise OddError("odd")
 
 
+def _greedy():
+    held = []
+    while True:
+        held.append(np.empty(2**26, np.uint8))  # asked for, not used
+
+
+def _helper():
+    code = "import time; x = b'x' * (600 << 20); time.sleep(3600)"
+    subprocess.run([sys.executable, "-c", code], check=False)
+
+
+def _flood():
+    for fd in (1, 2):
+        for _ in range(1000):
+            os.write(fd, b"flood " * 1000)
+
+
+def _litter():
+    for _ in range(5):
+        fd, _ = tempfile.mkstemp()
+        os.write(fd, b"x" * 1000)
+    Path(tempfile.mkdtemp(), "file").write_text("x", encoding="ascii")
+
+
 FAULTS = {
     "raise": lambda: 1 / 0,
     "base": _raise_base,
@@ -46,6 +73,13 @@ FAULTS = {
     "regex": _hang_in_regex,
     "memory": _eat_memory,
     "memoryerror": lambda: (_ for _ in ()).throw(MemoryError()),
+    "greedy": _greedy,
+    "helper": _helper,
+    "closefds": lambda: os.closerange(3, 4096),
+    "fork": os.fork,
+    "flood": _flood,
+    "litter": _litter,
+    "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),
     "print": lambda: print("x" * 10_000_000),
 }
 VALUES = {
@@ -87,10 +121,60 @@ def spawn(prompts, completions, folder, **_):
     return [1.0]
 
 
+def spawn_and(prompts, completions, folder, **_):
+    """Starts processes that are hard to find again; then does what the completion says."""
+    if folder[0]:
+        for options in ({}, {"start_new_session": True}, {"start_new_session": True, "env": {}}):
+            process = subprocess.Popen(["/bin/sleep", "3600"], **options)
+            Path(folder[0], str(process.pid)).touch()
+        # A daemon: its parents are gone.
+        if not os.fork():
+            os.setsid()
+            if not (pid := os.fork()):
+                os.execv("/bin/sleep", ["sleep", "3600"])
+            Path(folder[0], str(pid)).touch()
+            os._exit(0)
+        os.wait()
+    return faulty(prompts, completions)
+
+
+def crowd(prompts, completions, **_):
+    """Takes 300 MB and shares it with four forks for a while."""
+    held = b"x" * (300 << 20)
+    forks = []
+    for _ in range(4):
+        if not (pid := os.fork()):
+            time.sleep(1.5)
+            os._exit(len(held) % 2)
+        forks.append(pid)
+    for pid in forks:
+        os.waitpid(pid, 0)
+    return [1.0]
+
+
+def logged(prompts, completions, log_extra, **_):
+    """Reports the number of characters; then does what the completion says."""
+    log_extra("characters", len(completions[0]))
+    return faulty(prompts, completions)
+
+
+def names(prompts, completions, log_extra, **_):
+    """Reports columns that are named by the data."""
+    for number in range(100):
+        log_extra(f"{completions[0]}-{number}", number)
+    return [1.0]
+
+
 def slow_tail(prompts, completions, seconds, **_):
     """Sleeps as long as the row says."""
     time.sleep(seconds[0])
     return [1.0]
+
+
+def steady(prompts, completions, **_):
+    """Number of characters, after 20 ms."""
+    time.sleep(0.02)
+    return [len(completions[0])]
 
 
 def marked(prompts, completions, folder, seconds, **_):
@@ -125,6 +209,8 @@ async def judge(prompts, completions, **_):
         while True:
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.sleep(3600)
+    if completion == "fork":
+        os.fork()
     if completion == "block":
         time.sleep(3600)  # noqa: ASYNC251 - the fault under test
     if completion == "raise":

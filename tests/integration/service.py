@@ -23,6 +23,7 @@ from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 from shardward.v1 import reward_pb2, reward_pb2_grpc, scoring_pb2, scoring_pb2_grpc, types_pb2
 
+from reward_server import messages
 from reward_server.channel import CLIENT_OPTIONS, SERVER_OPTIONS
 from reward_server.handler import Handler
 from reward_server.server import RewardService
@@ -80,6 +81,12 @@ def rollouts(completions, *, seconds=0.0):
         columns=[types_pb2.Column(name="seconds", double_values={"values": [seconds] * rows})],
         row_ids=range(1000, 1000 + rows),
     )
+
+
+def batch(completions, tokenizer, *, seconds=0.0):
+    """The same rows, checked and cut."""
+    message = rollouts(completions, seconds=seconds)
+    return messages.to_batch(message, tokenizer=tokenizer, reward_fns=(), step=5, mode=1)
 
 
 def request(completions, *, request_id="call", seconds=0.0):
@@ -221,11 +228,23 @@ def files(folder):
     return "--tokenizer", folder, "--rewards", folder / "rewards.toml"
 
 
-def worker_rows(address):
-    """Rows that a worker has scored."""
+def worker_info(address):
+    """What a worker says of itself."""
     with grpc.insecure_channel(address, CLIENT_OPTIONS) as channel:
         stub = scoring_pb2_grpc.ScoringServiceStub(channel)
-        return stub.GetInfo(scoring_pb2.ScoringServiceGetInfoRequest(), timeout=5).info.rows_scored
+        return stub.GetInfo(scoring_pb2.ScoringServiceGetInfoRequest(), timeout=30).info
+
+
+def worker_rows(address):
+    """Rows that a worker has scored."""
+    return worker_info(address).rows_scored
+
+
+def info(address):
+    """What a reward server says of itself."""
+    with grpc.insecure_channel(address, CLIENT_OPTIONS) as channel:
+        stub = reward_pb2_grpc.RewardServiceStub(channel)
+        return stub.GetInfo(reward_pb2.RewardServiceGetInfoRequest(), timeout=30).info
 
 
 async def happened(condition):

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
@@ -39,7 +38,6 @@ def server(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
             *("--tokenizer", str(TOKENIZER), "--rewards", str(folder / "r.toml"), "--slots", "1"),
         ],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
     try:
         yield process

@@ -8,76 +8,25 @@ import asyncio
 import contextlib
 import os
 import signal
-import string
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import psutil
 import pytest
-import tokenizers
 
-from reward_server.batch import Batch, RowStatus, StartError, WorkersUnavailable
+from reward_server.batch import RowStatus, StartError, WorkersUnavailable
 from reward_server.config import PoolConfig, Probe, RewardFnConfig, RewardsConfig
 from reward_server.pool import Pool
+from tests.integration import pools
 
-FUNCTIONS = Path(__file__).parents[1] / "data" / "reward_fns.py"
-CHARACTERS = string.printable
 OK, ERROR, INVALID, TIMEOUT, CRASHED, OOM = RowStatus
 
 
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory):
     """Path of a tokenizer of single characters."""
-    vocabulary = {character: i for i, character in enumerate(CHARACTERS)}
-    inner = tokenizers.Tokenizer(tokenizers.models.WordLevel({**vocabulary, "<unk>": 100}, "<unk>"))
-    inner.pre_tokenizer = tokenizers.pre_tokenizers.Split("", "isolated")
-    inner.decoder = tokenizers.decoders.Fuse()
-    inner.add_special_tokens(["<end>"])
-    path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
-    inner.save(str(path))
-    return path
-
-
-def fn(name, **values):
-    """Entry for a function of the helper file, or for a full path."""
-    path = name if ":" in name else f"{FUNCTIONS}:{name}"
-    return RewardFnConfig(fn=path, **values)
-
-
-def encode(texts):
-    """Ids and lengths of texts."""
-    table = {character: i for i, character in enumerate(CHARACTERS)}
-    ids = [table[character] for text in texts for character in text]
-    return np.asarray(ids, np.int32), np.asarray([len(text) for text in texts], np.int64)
-
-
-def batch(completions, *, prompts=None, **values):
-    """A batch of these completions."""
-    ids, lengths = encode(completions)
-    values.setdefault("columns", {})
-    return Batch(
-        completion_ids=ids,
-        completion_lengths=lengths,
-        prompts=["p"] * len(lengths) if prompts is None else prompts,
-        row_ids=list(range(1000, 1000 + len(lengths))),
-        **values,
-    )
-
-
-@contextlib.asynccontextmanager
-async def running(tokenizer, *functions, **limits):
-    """A started pool; afterwards no descendant of this process is left."""
-    before = set(psutil.Process().children(recursive=True))
-    limits.setdefault("slots", 2)
-    pool = Pool(RewardsConfig(functions=functions), tokenizer, PoolConfig(**limits))
-    await pool.start()
-    try:
-        yield pool
-    finally:
-        await pool.close()
-        assert set(psutil.Process().children(recursive=True)) <= before
+    return pools.write_tokenizer(tmp_path_factory.mktemp("tokenizer"))
 
 
 async def test_faults_stay_in_their_row(tokenizer):
@@ -101,8 +50,10 @@ async def test_faults_stay_in_their_row(tokenizer):
         "print": (OK, ""),
     }
     rows = [text for name in faults for text in ("good", name, "fine")]
-    async with running(tokenizer, fn("faulty", timeout_s=0.5), fn("length", weight=0)) as pool:
-        scores = await pool.score(batch(rows), timeout_s=60)
+    async with pools.running(
+        tokenizer, pools.fn("faulty", timeout_s=0.5), pools.fn("length", weight=0)
+    ) as pool:
+        scores = await pool.score(pools.batch(rows), timeout_s=60)
     messages = {error.row: error for error in scores.errors}
     for row, text in enumerate(rows):
         status, message = faults.get(text, (OK, ""))
@@ -124,9 +75,9 @@ async def test_faults_stay_in_their_row(tokenizer):
 @pytest.mark.parametrize("hang", ["sleep", "regex"])
 async def test_a_hang_costs_its_limit(tokenizer, hang):
     """A batch with a hung row ends soon after the limit, in Python and in C."""
-    async with running(tokenizer, fn("faulty", timeout_s=0.6)) as pool:
+    async with pools.running(tokenizer, pools.fn("faulty", timeout_s=0.6)) as pool:
         start = time.monotonic()
-        scores = await pool.score(batch(["a"] * 40 + [hang] + ["b"] * 40), timeout_s=30)
+        scores = await pool.score(pools.batch(["a"] * 40 + [hang] + ["b"] * 40), timeout_s=30)
         took = time.monotonic() - start
     assert 0.5 < took < 1.6
     assert [error.row for error in scores.errors] == [40]
@@ -135,9 +86,9 @@ async def test_a_hang_costs_its_limit(tokenizer, hang):
 
 async def test_weight_zero_failure_is_no_status(tokenizer):
     """A function that is only reported leaves NaN when it fails, and the row stays good."""
-    functions = (fn("faulty", weight=0), fn("length"))
-    async with running(tokenizer, *functions) as pool:
-        scores = await pool.score(batch(["raise", "good"]), timeout_s=30)
+    functions = (pools.fn("faulty", weight=0), pools.fn("length"))
+    async with pools.running(tokenizer, *functions) as pool:
+        scores = await pool.score(pools.batch(["raise", "good"]), timeout_s=30)
     assert scores.statuses.tolist() == [OK, OK]
     np.testing.assert_array_equal(scores.rewards, [[np.nan, 5], [1, 4]])
     assert scores.errors == []
@@ -145,8 +96,8 @@ async def test_weight_zero_failure_is_no_status(tokenizer):
 
 async def test_grandchildren_are_killed(tokenizer, tmp_path):
     """Processes that a function started die with it, in its session or not."""
-    rows = batch(["a", "b", "c"], columns={"folder": ["", str(tmp_path), ""]})
-    async with running(tokenizer, fn("spawn", timeout_s=0.5)) as pool:
+    rows = pools.batch(["a", "b", "c"], columns={"folder": ["", str(tmp_path), ""]})
+    async with pools.running(tokenizer, pools.fn("spawn", timeout_s=0.5)) as pool:
         scores = await pool.score(rows, timeout_s=30)
     assert scores.statuses.tolist() == [OK, TIMEOUT, OK]
     started = [int(path.name) for path in tmp_path.iterdir()]
@@ -158,7 +109,7 @@ async def test_grandchildren_are_killed(tokenizer, tmp_path):
 
 async def test_start_timeout_kills(tokenizer):
     """A probe row that hangs stops the start, and nothing is left."""
-    functions = (fn("length"), fn("faulty", probe=Probe(completion="sleep")))
+    functions = (pools.fn("length"), pools.fn("faulty", probe=Probe(completion="sleep")))
     config = PoolConfig(slots=1, start_timeout_s=1)
     pool = Pool(RewardsConfig(functions=functions), tokenizer, config)
     with pytest.raises(StartError, match=r"'faulty' cannot be loaded: its process .* within"):
@@ -169,8 +120,8 @@ async def test_start_timeout_kills(tokenizer):
 async def test_memory_limit(tokenizer):
     """A child above its memory is killed and its row says so."""
     limits = {"slots": 1, "max_child_rss_bytes": 400 * 2**20}
-    async with running(tokenizer, fn("faulty", timeout_s=20), **limits) as pool:
-        scores = await pool.score(batch(["a", "memory", "b"]), timeout_s=30)
+    async with pools.running(tokenizer, pools.fn("faulty", timeout_s=20), **limits) as pool:
+        scores = await pool.score(pools.batch(["a", "memory", "b"]), timeout_s=30)
     assert scores.statuses.tolist() == [OK, OOM, OK]
     assert "max_child_rss_bytes" in scores.errors[0].message
 
@@ -178,10 +129,10 @@ async def test_memory_limit(tokenizer):
 async def test_row_functions_columns_and_extras(tokenizer):
     """A function of one row gets its columns, mode and step, and reports a column of its own."""
     probe = Probe(completion="x", columns={"answer": "x"})
-    async with running(tokenizer, fn("per_row", per="row", probe=probe)) as pool:
+    async with pools.running(tokenizer, pools.fn("per_row", per="row", probe=probe)) as pool:
         assert pool.reward_fns[0].required_columns == ("answer",)
         scores = await pool.score(
-            batch(
+            pools.batch(
                 ["cd", "abcd"],
                 columns={"answer": ["abcd", "abcd"], "other": [1, 2]},
                 completion_prefixes=["ab", ""],
@@ -198,8 +149,8 @@ async def test_row_functions_columns_and_extras(tokenizer):
 
 async def test_function_without_prompts(tokenizer):
     """A function gets only what it names."""
-    async with running(tokenizer, fn("no_prompts"), slots=1) as pool:
-        rows = batch(["a", "b"], columns={"answer": ["a", "a"], "other": [1, 2]})
+    async with pools.running(tokenizer, pools.fn("no_prompts"), slots=1) as pool:
+        rows = pools.batch(["a", "b"], columns={"answer": ["a", "a"], "other": [1, 2]})
         scores = await pool.score(rows, timeout_s=30)
     assert scores.rewards.tolist() == [[1.0], [0.0]]
 
@@ -207,28 +158,30 @@ async def test_function_without_prompts(tokenizer):
 async def test_large_rows(tokenizer):
     """Rows larger than any socket buffer arrive whole."""
     texts = ["x" * 1_000_000, "", "y" * 2_000_000]
-    async with running(tokenizer, fn("length"), slots=1) as pool:
-        scores = await pool.score(batch(texts), timeout_s=60)
+    async with pools.running(tokenizer, pools.fn("length"), slots=1) as pool:
+        scores = await pool.score(pools.batch(texts), timeout_s=60)
     assert scores.rewards[:, 0].tolist() == [1_000_000, 0, 2_000_000]
 
 
 async def test_prompts_as_ids(tokenizer):
     """Prompts that come as ids are decoded."""
-    ids, lengths = encode(["p", "p", "q"])
+    ids, lengths = pools.encode(["p", "p", "q"])
     probe = Probe(completion="x", columns={"answer": "x"})
     values = {"columns": {"answer": ["a", "b", "c"]}, "mode": "eval", "step": 7}
-    rows = batch(["a", "b", "c"], prompt_ids=ids, prompt_lengths=lengths, **values)
+    rows = pools.batch(["a", "b", "c"], prompt_ids=ids, prompt_lengths=lengths, **values)
     object.__setattr__(rows, "prompts", None)
-    async with running(tokenizer, fn("per_row", per="row", probe=probe), slots=1) as pool:
+    async with pools.running(
+        tokenizer, pools.fn("per_row", per="row", probe=probe), slots=1
+    ) as pool:
         scores = await pool.score(rows, timeout_s=30)
     assert scores.rewards[:, 0].tolist() == [1.0, 1.0, 0.0]
 
 
 async def test_async_rows_run_together(tokenizer):
     """200 rows that wait 50 ms each take far less than 200 waits."""
-    async with running(tokenizer, fn("judge"), fn("length"), slots=1) as pool:
+    async with pools.running(tokenizer, pools.fn("judge"), pools.fn("length"), slots=1) as pool:
         start = time.monotonic()
-        scores = await pool.score(batch(["abc"] * 200), timeout_s=30)
+        scores = await pool.score(pools.batch(["abc"] * 200), timeout_s=30)
         took = time.monotonic() - start
     assert scores.rewards.tolist() == [[0.5, 3.0]] * 200
     assert took < 2
@@ -238,9 +191,9 @@ async def test_judges_are_not_asked_twice(tokenizer, tmp_path):
     """Rows sent again after a crash keep what their async functions gave."""
     texts = ["a", "abort", "no", "b", "kill", "c"]
     columns = {"folder": [str(tmp_path)] * len(texts), "row": list(range(len(texts)))}
-    functions = (fn("faulty"), fn("counted_judge"))
-    async with running(tokenizer, *functions, slots=1) as pool:
-        scores = await pool.score(batch(texts, columns=columns), timeout_s=30)
+    functions = (pools.fn("faulty"), pools.fn("counted_judge"))
+    async with pools.running(tokenizer, *functions, slots=1) as pool:
+        scores = await pool.score(pools.batch(texts, columns=columns), timeout_s=30)
     assert scores.statuses.tolist() == [OK, CRASHED, ERROR, OK, CRASHED, OK]
     np.testing.assert_array_equal(scores.rewards[:, 1], [0.25, 0.25, np.nan, 0.25, 0.25, 0.25])
     np.testing.assert_array_equal(scores.rewards[:, 0], [1, np.nan, 1, 1, np.nan, 1])
@@ -252,12 +205,12 @@ async def test_judges_are_not_asked_twice(tokenizer, tmp_path):
 async def test_async_faults_stay_in_their_row(tokenizer):
     """Async rows time out without harm to the child; a blocked loop costs only its row."""
     rows = ["a", "sleep", "raise", "stubborn", "exit", "b"] + ["c"] * 20
-    async with running(tokenizer, fn("judge", timeout_s=0.5)) as pool:
-        scores = await pool.score(batch(rows), timeout_s=30)
+    async with pools.running(tokenizer, pools.fn("judge", timeout_s=0.5)) as pool:
+        scores = await pool.score(pools.batch(rows), timeout_s=30)
         expected = [OK, TIMEOUT, ERROR, TIMEOUT, ERROR, OK] + [OK] * 20
         assert scores.statuses.tolist() == expected
         assert "judge said no" in scores.errors[1].message
-        scores = await pool.score(batch(["a", "block", "b"]), timeout_s=30)
+        scores = await pool.score(pools.batch(["a", "block", "b"]), timeout_s=30)
         assert scores.statuses.tolist() == [OK, TIMEOUT, OK]
 
 
@@ -265,9 +218,9 @@ async def test_tunix_function_as_it_is(tokenizer):
     """A reward function of Tunix runs without a change."""
     function = RewardFnConfig(fn="tunix.cli.reward_fn.gsm8k:check_answer")
     texts = ["<reasoning>r</reasoning><answer>4</answer>", "<answer>4</answer>", "none"]
-    async with running(tokenizer, function, slots=1) as pool:
+    async with pools.running(tokenizer, function, slots=1) as pool:
         assert pool.reward_fns[0].required_columns == ("answer",)
-        scores = await pool.score(batch(texts, columns={"answer": ["4"] * 3}), timeout_s=30)
+        scores = await pool.score(pools.batch(texts, columns={"answer": ["4"] * 3}), timeout_s=30)
     assert scores.rewards[:, 0].tolist() == [3.0, 0.0, 0.0]
 
 
@@ -280,11 +233,13 @@ async def test_trl_functions_as_they_are(tokenizer):
             messages=True,
             probe=Probe(completion=r"\boxed{1}", columns={"solution": "$1$"}),
         ),
-        RewardFnConfig(fn=f"{FUNCTIONS.with_name('trl_rewards.py')}:overlong"),
+        RewardFnConfig(fn=f"{pools.FUNCTIONS.with_name('trl_rewards.py')}:overlong"),
     ]
     texts = ["<think>1+1</think>2", r"<think>no end \boxed{2}", r"\boxed{3} and more than 20 ids"]
-    async with running(tokenizer, *functions, slots=1) as pool:
-        scores = await pool.score(batch(texts, columns={"solution": ["$2$"] * 3}), timeout_s=60)
+    async with pools.running(tokenizer, *functions, slots=1) as pool:
+        scores = await pool.score(
+            pools.batch(texts, columns={"solution": ["$2$"] * 3}), timeout_s=60
+        )
     assert scores.statuses.tolist() == [OK] * 3
     lengths = [-(len(text) - 20) / 10 if len(text) > 20 else 0.0 for text in texts]
     expected = [[1.0, 0.0, lengths[0]], [0.0, 1.0, lengths[1]], [0.0, 0.0, lengths[2]]]
@@ -295,12 +250,18 @@ async def test_trl_functions_as_they_are(tokenizer):
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        (fn("wants_answer"), r"'wants_answer' failed its probe row: ValueError: .*\(line \d+ of "),
-        (fn("faulty", probe=Probe(completion="none")), "'faulty' failed its probe row: returned"),
-        (fn("faulty", probe=Probe(completion="hardexit")), "its process exited with code 7"),
-        (fn("absent"), "'absent' cannot be loaded from .*has no function 'absent'"),
-        (fn("no_such_module:f"), "ModuleNotFoundError: No module named 'no_such_module'"),
-        (fn("length", per="row"), 'set `per = "list"`'),
+        (
+            pools.fn("wants_answer"),
+            r"'wants_answer' failed its probe row: ValueError: .*\(line \d+ of ",
+        ),
+        (
+            pools.fn("faulty", probe=Probe(completion="none")),
+            "'faulty' failed its probe row: returned",
+        ),
+        (pools.fn("faulty", probe=Probe(completion="hardexit")), "its process exited with code 7"),
+        (pools.fn("absent"), "'absent' cannot be loaded from .*has no function 'absent'"),
+        (pools.fn("no_such_module:f"), "ModuleNotFoundError: No module named 'no_such_module'"),
+        (pools.fn("length", per="row"), 'set `per = "list"`'),
         (RewardFnConfig(fn="gsm9k"), "built-in functions are"),
     ],
 )
@@ -317,10 +278,10 @@ async def test_slow_tail_is_stolen(tokenizer):
     probe = Probe(columns={"seconds": 0.0})
     # Cheap rows first, so that chunks are large when the slow ones come.
     seconds = [0.0] * 400 + [0.1] * 16
-    async with running(tokenizer, fn("slow_tail", probe=probe)) as pool:
-        await pool.score(batch(["a"] * 600, columns={"seconds": [0.0] * 600}), timeout_s=30)
+    async with pools.running(tokenizer, pools.fn("slow_tail", probe=probe)) as pool:
+        await pool.score(pools.batch(["a"] * 600, columns={"seconds": [0.0] * 600}), timeout_s=30)
         start = time.monotonic()
-        rows = batch(["a"] * len(seconds), columns={"seconds": seconds})
+        rows = pools.batch(["a"] * len(seconds), columns={"seconds": seconds})
         scores = await pool.score(rows, timeout_s=30)
         took = time.monotonic() - start
     assert scores.statuses.tolist() == [OK] * len(seconds)
@@ -330,8 +291,8 @@ async def test_slow_tail_is_stolen(tokenizer):
 async def test_timeout_and_cancellation_drop_rows(tokenizer):
     """A call that gives up frees the pool for the next one."""
     probe = Probe(columns={"seconds": 0.0})
-    rows = batch(["a"] * 100, columns={"seconds": [0.1] * 100})
-    async with running(tokenizer, fn("slow_tail", probe=probe)) as pool:
+    rows = pools.batch(["a"] * 100, columns={"seconds": [0.1] * 100})
+    async with pools.running(tokenizer, pools.fn("slow_tail", probe=probe)) as pool:
         with pytest.raises(TimeoutError, match=r"of 100 rows had no reward after 0\.2 s"):
             await pool.score(rows, timeout_s=0.2)
         task = asyncio.create_task(pool.score(rows, timeout_s=30))
@@ -339,7 +300,7 @@ async def test_timeout_and_cancellation_drop_rows(tokenizer):
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        quick = batch(["a"], columns={"seconds": [0.0]})
+        quick = pools.batch(["a"], columns={"seconds": [0.0]})
         scores = await pool.score(quick, timeout_s=10)
         assert scores.statuses.tolist() == [OK]
 
@@ -348,8 +309,8 @@ async def test_waiting_call_is_logged(tokenizer, monkeypatch, caplog):
     """A call that waits says which rows it waits for."""
     monkeypatch.setattr("reward_server.pool._REPORT_S", 0.2)
     caplog.set_level("INFO", logger="reward_server")
-    async with running(tokenizer, fn("faulty", timeout_s=0.6), slots=1) as pool:
-        await pool.score(batch(["a", "sleep", "b"]), timeout_s=30)
+    async with pools.running(tokenizer, pools.fn("faulty", timeout_s=0.6), slots=1) as pool:
+        await pool.score(pools.batch(["a", "sleep", "b"]), timeout_s=30)
     assert "rows=3 missing=" in caplog.text
     assert "running_row_ids=[1001]" in caplog.text
     assert "child lost" in caplog.text
@@ -357,10 +318,10 @@ async def test_waiting_call_is_logged(tokenizer, monkeypatch, caplog):
 
 async def test_lost_idle_child_is_replaced(tokenizer):
     """A child that dies while it has nothing to do costs no row."""
-    async with running(tokenizer, fn("length"), slots=1) as pool:
+    async with pools.running(tokenizer, pools.fn("length"), slots=1) as pool:
         for child in list(pool._children):
             os.kill(child.pid, signal.SIGKILL)
-        scores = await pool.score(batch(["abc"] * 5), timeout_s=30)
+        scores = await pool.score(pools.batch(["abc"] * 5), timeout_s=30)
     assert scores.rewards[:, 0].tolist() == [3.0] * 5
 
 
@@ -369,8 +330,8 @@ async def test_calls_at_once_keep_their_rows(tokenizer):
     rng = np.random.default_rng(0)
     sizes = [0, 1, 7, 300, 1000]
     texts = [["x" * int(n) for n in rng.integers(0, 30, size)] for size in sizes]
-    async with running(tokenizer, fn("length")) as pool:
-        results = await asyncio.gather(*(pool.score(batch(t), timeout_s=30) for t in texts))
+    async with pools.running(tokenizer, pools.fn("length")) as pool:
+        results = await asyncio.gather(*(pool.score(pools.batch(t), timeout_s=30) for t in texts))
     for rows, scores in zip(texts, results, strict=True):
         assert scores.rewards[:, 0].tolist() == [len(text) for text in rows]
 
@@ -396,10 +357,10 @@ async def test_killed_parent_leaves_no_child(tokenizer, tmp_path):
         "asyncio.run(main())\n",
         encoding="utf-8",
     )
-    ids = " ".join(str(i) for i in encode(["regex"])[0])
-    root = FUNCTIONS.parents[2]
+    ids = " ".join(str(i) for i in pools.encode(["regex"])[0])
+    root = pools.FUNCTIONS.parents[2]
     server = await asyncio.create_subprocess_exec(
-        *(sys.executable, str(script), f"{FUNCTIONS}:faulty", str(tokenizer), ids),
+        *(sys.executable, str(script), f"{pools.FUNCTIONS}:faulty", str(tokenizer), ids),
         stdout=asyncio.subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": str(root)},
     )
@@ -415,13 +376,13 @@ async def test_killed_parent_leaves_no_child(tokenizer, tmp_path):
 
 async def test_children_are_recycled(tokenizer):
     """A child is replaced after its number of rows."""
-    async with running(tokenizer, fn("pid"), slots=1, rows_per_child=20) as pool:
-        first = await pool.score(batch(["a"] * 100), timeout_s=30)
+    async with pools.running(tokenizer, pools.fn("pid"), slots=1, rows_per_child=20) as pool:
+        first = await pool.score(pools.batch(["a"] * 100), timeout_s=30)
         for _ in range(100):
             if not pool._starting and len(pool._children) == 2:
                 break
             await asyncio.sleep(0.05)
-        second = await pool.score(batch(["a"] * 100), timeout_s=30)
+        second = await pool.score(pools.batch(["a"] * 100), timeout_s=30)
     pids = {int(p) for scores in (first, second) for p in scores.rewards[:, 0]}
     assert len(pids) >= 2
     assert os.getpid() not in pids
@@ -429,11 +390,11 @@ async def test_children_are_recycled(tokenizer):
 
 async def test_close_ends_calls(tokenizer):
     """Closing ends waiting calls and refuses new ones."""
-    async with running(tokenizer, fn("faulty", timeout_s=60)) as pool:
-        task = asyncio.create_task(pool.score(batch(["sleep"]), timeout_s=30))
+    async with pools.running(tokenizer, pools.fn("faulty", timeout_s=60)) as pool:
+        task = asyncio.create_task(pool.score(pools.batch(["sleep"]), timeout_s=30))
         await asyncio.sleep(0.2)
         await pool.close()
         with pytest.raises(WorkersUnavailable):
             await task
         with pytest.raises(WorkersUnavailable):
-            await pool.score(batch(["a"]), timeout_s=1)
+            await pool.score(pools.batch(["a"]), timeout_s=1)

@@ -192,6 +192,10 @@ async def test_an_id_is_not_used_for_other_rows(tmp_path, tokenizer):
     async with service.serving(tmp_path, StubScorer(), tokenizer) as (stub, _):
         await stub.ScoreRollouts(service.request(["a"]), timeout=30)
         error = await fails(stub.ScoreRollouts(service.request(["b"]), timeout=30))
+        split = service.request(["a"])
+        split.rollouts.completion_lengths.append(0)
+        with pytest.raises(grpc.aio.AioRpcError, match="was used"):
+            await stub.ScoreRollouts(split, timeout=30)
     assert error.code() == CODE.INVALID_ARGUMENT
     assert error.details() == "`request_id` must be new, 'call' was used."
 
@@ -199,10 +203,11 @@ async def test_an_id_is_not_used_for_other_rows(tmp_path, tokenizer):
 async def test_answers_are_forgotten_when_they_grow_too_large(tmp_path, tokenizer):
     """Memory of answers is bounded: the oldest goes first."""
     scorer = StubScorer()
-    async with service.serving(tmp_path, scorer, tokenizer, memo_bytes=600) as (stub, handler):
+    async with service.serving(tmp_path, scorer, tokenizer, memo_bytes=10_000) as (stub, handler):
         for number in (*range(20), 19, 0):
             request = service.request(["a"] * 5, request_id=str(number))
             await stub.ScoreRollouts(request, timeout=30)
+            assert 0 < handler.info().memo_bytes <= 10_000
     assert (len(scorer.batches), handler.calls_joined) == (21, 1)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from google.rpc import error_details_pb2
 
-from reward_server import messages, router, status
+from reward_server import router, status
 from reward_server.batch import RowStatus, StartError, WorkersUnavailable
 from reward_server.decode import Tokenizer
 from reward_server.router import WorkerRouter
@@ -57,18 +57,12 @@ async def routing(workers, tokenizer, *, joined=1):
         await running.close()
 
 
-def batch_of(texts, tokenizer, *, seconds=0.0):
-    """A batch of rows that each take so long."""
-    message = service.rollouts(texts, seconds=seconds)
-    return messages.to_batch(message, tokenizer=tokenizer, reward_fns=(), step=5, mode=1)
-
-
 async def test_rows_of_a_killed_worker_go_to_the_other(tmp_path, start, tokenizer):
     """A worker that is killed in the middle of a call costs no row; each has its own reward."""
     first, second = start(f"unix:{tmp_path}/a", f"unix:{tmp_path}/b")
     texts = ["x" * (1 + row % 7) for row in range(120)]
     texts[50] = "raise"
-    batch = batch_of(texts, tokenizer, seconds=0.02)
+    batch = service.batch(texts, tokenizer, seconds=0.02)
     workers = f"{first.address},{second.address}"
     async with routing(workers, tokenizer, joined=2) as running:
         assert (running.slots, running.workers) == (2, 2)
@@ -92,12 +86,12 @@ async def test_both_workers_are_used_and_no_row_is_scored_twice(tmp_path, start,
     workers = start(f"unix:{tmp_path}/a", "127.0.0.1:0")
     addresses = ",".join(worker.address for worker in workers)
     async with routing(addresses, tokenizer, joined=2) as running:
-        batches = [batch_of(["ab"] * rows, tokenizer, seconds=0.005) for rows in (60, 1, 40)]
+        batches = [service.batch(["ab"] * rows, tokenizer, seconds=0.005) for rows in (60, 1, 40)]
         calls = [running.score(batch, timeout_s=60) for batch in batches]
         for batch, scores in zip(batches, await asyncio.gather(*calls), strict=True):
             assert (scores.statuses == RowStatus.OK).all()
             assert len(scores.statuses) == batch.rows
-        empty = await running.score(batch_of([], tokenizer), timeout_s=10)
+        empty = await running.score(service.batch([], tokenizer), timeout_s=10)
         assert empty.rewards.shape == (0, 3)
     counts = [service.worker_rows(worker.address) for worker in workers]
     assert sum(counts) == 101
@@ -107,7 +101,7 @@ async def test_both_workers_are_used_and_no_row_is_scored_twice(tmp_path, start,
 async def test_a_worker_that_comes_back_is_used(tmp_path, start, files, tokenizer):
     """A call waits for workers until its deadline, and only then are they unavailable."""
     (worker,) = start(f"unix:{tmp_path}/a")
-    batch = batch_of(["ab"] * 3, tokenizer)
+    batch = service.batch(["ab"] * 3, tokenizer)
     async with routing(worker.address, tokenizer) as running:
         worker.end(signal.SIGKILL)
         with pytest.raises(WorkersUnavailable, match="3 of 3 rows have no reward: no worker of"):
@@ -139,7 +133,7 @@ async def test_a_slow_row_ends_with_the_deadline(tmp_path, start, tokenizer):
     (worker,) = start(f"unix:{tmp_path}/a")
     async with routing(worker.address, tokenizer) as running:
         with pytest.raises(TimeoutError, match=r"2 of 2 rows have no reward after 1\.0 s"):
-            await running.score(batch_of(["ab"] * 2, tokenizer, seconds=5.0), timeout_s=1)
+            await running.score(service.batch(["ab"] * 2, tokenizer, seconds=5.0), timeout_s=1)
         assert running.workers == 1
 
 
@@ -174,13 +168,13 @@ async def test_workers_must_agree_on_functions(tmp_path, start, tokenizer, caplo
         await asyncio.to_thread(start, good, folder=other)
         worker.info = info
         with pytest.raises(WorkersUnavailable):
-            await running.score(batch_of(["ab"], tokenizer), timeout_s=2)
+            await running.score(service.batch(["ab"], tokenizer), timeout_s=2)
 
 
 async def test_a_worker_that_drains_ends_its_rows(tmp_path, start, tokenizer):
     """SIGTERM in the middle of a call: the worker's rows end there or elsewhere."""
     first, second = start(f"unix:{tmp_path}/a", f"unix:{tmp_path}/b")
-    batch = batch_of(["ab"] * 100, tokenizer, seconds=0.02)
+    batch = service.batch(["ab"] * 100, tokenizer, seconds=0.02)
     async with routing(f"{first.address},{second.address}", tokenizer, joined=2) as running:
         call = asyncio.create_task(running.score(batch, timeout_s=60))
         await service.happened(lambda: service.worker_rows(second.address) > 0)
@@ -194,7 +188,7 @@ async def test_names_are_looked_up(start, tokenizer):
     (worker,) = start("127.0.0.1:0")
     port = worker.address.rpartition(":")[2]
     async with routing(f"dns:///localhost:{port}", tokenizer) as running:
-        scores = await running.score(batch_of(["abc"], tokenizer), timeout_s=30)
+        scores = await running.score(service.batch(["abc"], tokenizer), timeout_s=30)
         assert f"127.0.0.1:{port}" in running._workers
     assert scores.rewards[0, 1] == 3
 
@@ -219,7 +213,7 @@ async def test_listings_change(tmp_path, start, tokenizer, monkeypatch):
         assert running.workers == 2
         listed.append(second.address)
         await service.happened(lambda: running.workers == 1)
-        scores = await running.score(batch_of(["abc"], tokenizer), timeout_s=30)
+        scores = await running.score(service.batch(["abc"], tokenizer), timeout_s=30)
     assert scores.rewards[0, 1] == 3
     assert service.worker_rows(second.address) == 1
 
@@ -229,7 +223,7 @@ async def test_waiting_is_logged(tmp_path, start, tokenizer, caplog, monkeypatch
     monkeypatch.setattr(router, "NOTICE_S", 0.3)
     (worker,) = start(f"unix:{tmp_path}/a")
     async with routing(worker.address, tokenizer) as running:
-        await running.score(batch_of(["ab"], tokenizer, seconds=1.2), timeout_s=30)
+        await running.score(service.batch(["ab"], tokenizer, seconds=1.2), timeout_s=30)
     assert "rows=1 scored=0 queued=0 workers=1" in caplog.text
 
 

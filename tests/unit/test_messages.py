@@ -231,6 +231,26 @@ def test_scores_survive_the_way():
     assert (again.queue_s, again.decode_s, again.score_s.tolist()) == (0.5, 0.25, [1, 2, 3])
 
 
+def test_messages_of_failed_rows_are_bounded():
+    """An answer stays below the limit of a message, however many rows failed."""
+    rows, limit = 20_000, messages.MAX_ERROR_CHARACTERS
+    many = Scores(
+        rewards=np.full((rows, 3), np.nan, np.float32),
+        statuses=np.full(rows, RowStatus.ERROR, np.uint8),
+        errors=[
+            RowError(row=row, reward_fn="match", status=RowStatus.ERROR, message="x" * 1000)
+            for row in range(rows)
+        ],
+        extra_columns={},
+        queue_s=0.0,
+        decode_s=0.0,
+        score_s=np.zeros(3),
+    )
+    message = messages.from_scores(many, FUNCTIONS, total_s=0.0)
+    assert len(message.errors) == rows
+    assert limit // 2 < sum(len(error.message) for error in message.errors) <= limit
+
+
 @pytest.mark.parametrize(
     "spoil",
     [
@@ -256,6 +276,7 @@ def test_an_answer_of_another_size_is_refused(spoil):
         (status.TokenizerMismatch(expected="a", got="b"), code_pb2.FAILED_PRECONDITION,
          "TOKENIZER_MISMATCH", None),
         (WorkersUnavailable("none"), code_pb2.UNAVAILABLE, "WORKERS_UNAVAILABLE", "RetryInfo"),
+        (status.QueueFull("full"), code_pb2.RESOURCE_EXHAUSTED, "QUEUE_FULL", "RetryInfo"),
         (TimeoutError(), code_pb2.DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED", None),
         (KeyError("secret"), code_pb2.INTERNAL, "INTERNAL", None),
     ],

@@ -163,7 +163,7 @@ class RewardFnInfo(_message.Message):
     def __init__(self, name: _Optional[str] = ..., weight: _Optional[float] = ..., timeout_s: _Optional[float] = ..., required_columns: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ServiceInfo(_message.Message):
-    __slots__ = ("reward_fns", "tokenizer_fingerprint", "slots", "max_message_bytes", "version", "rows_scored", "workers", "vocab_size")
+    __slots__ = ("reward_fns", "tokenizer_fingerprint", "slots", "max_message_bytes", "version", "rows_scored", "workers", "vocab_size", "draining", "calls_joined", "calls_refused", "queue_bytes", "memo_bytes")
     REWARD_FNS_FIELD_NUMBER: _ClassVar[int]
     TOKENIZER_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
@@ -172,6 +172,11 @@ class ServiceInfo(_message.Message):
     ROWS_SCORED_FIELD_NUMBER: _ClassVar[int]
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     VOCAB_SIZE_FIELD_NUMBER: _ClassVar[int]
+    DRAINING_FIELD_NUMBER: _ClassVar[int]
+    CALLS_JOINED_FIELD_NUMBER: _ClassVar[int]
+    CALLS_REFUSED_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MEMO_BYTES_FIELD_NUMBER: _ClassVar[int]
     reward_fns: _containers.RepeatedCompositeFieldContainer[RewardFnInfo]
     tokenizer_fingerprint: str
     slots: int
@@ -180,4 +185,9 @@ class ServiceInfo(_message.Message):
     rows_scored: int
     workers: int
     vocab_size: int
-    def __init__(self, reward_fns: _Optional[_Iterable[_Union[RewardFnInfo, _Mapping]]] = ..., tokenizer_fingerprint: _Optional[str] = ..., slots: _Optional[int] = ..., max_message_bytes: _Optional[int] = ..., version: _Optional[str] = ..., rows_scored: _Optional[int] = ..., workers: _Optional[int] = ..., vocab_size: _Optional[int] = ...) -> None: ...
+    draining: bool
+    calls_joined: int
+    calls_refused: int
+    queue_bytes: int
+    memo_bytes: int
+    def __init__(self, reward_fns: _Optional[_Iterable[_Union[RewardFnInfo, _Mapping]]] = ..., tokenizer_fingerprint: _Optional[str] = ..., slots: _Optional[int] = ..., max_message_bytes: _Optional[int] = ..., version: _Optional[str] = ..., rows_scored: _Optional[int] = ..., workers: _Optional[int] = ..., vocab_size: _Optional[int] = ..., draining: bool = ..., calls_joined: _Optional[int] = ..., calls_refused: _Optional[int] = ..., queue_bytes: _Optional[int] = ..., memo_bytes: _Optional[int] = ...) -> None: ...

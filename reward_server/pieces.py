@@ -1,0 +1,73 @@
+# Copyright 2026 The Shardward Authors
+# SPDX-License-Identifier: Apache-2.0
+"""A call whose rows are scored in pieces by several workers, and how the pieces are joined.
+
+Bookkeeping only; `reward_server.router` decides which piece goes where.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from reward_server.batch import Batch, Scores
+
+
+@dataclasses.dataclass(eq=False)
+class RoutedCall:
+    """One call's rows that have not been given out, and its finished pieces."""
+
+    batch: Batch
+    request_id: str
+    next_row: int = 0
+    again: list[tuple[int, int]] = dataclasses.field(default_factory=list)
+    pieces: dict[int, Scores] = dataclasses.field(default_factory=dict)
+    running: set[asyncio.Task[None]] = dataclasses.field(default_factory=set)
+    changed: asyncio.Event = dataclasses.field(default_factory=asyncio.Event)
+    failed: Exception | None = None
+    timeout_s: float = 0.0
+
+    @property
+    def queued(self) -> int:
+        """Rows that no worker has."""
+        return self.batch.rows - self.next_row + sum(b - a for a, b in self.again)
+
+    @property
+    def scored(self) -> int:
+        """Rows that have been answered."""
+        return sum(len(scores.statuses) for scores in self.pieces.values())
+
+    def take(self, rows: int) -> tuple[int, int]:
+        """Takes a lost piece, or else so many new rows."""
+        if self.again:
+            return self.again.pop(0)
+        start, self.next_row = self.next_row, min(self.next_row + rows, self.batch.rows)
+        return start, self.next_row
+
+
+def gather(call: RoutedCall, functions: int) -> Scores:
+    """Joins the pieces in row order."""
+    pieces: Sequence[tuple[int, Scores]] = sorted(call.pieces.items())
+    rows = call.batch.rows
+    names = {name for _, scores in pieces for name in scores.extra_columns}
+    extra = {name: np.full(rows, np.nan, np.float32) for name in sorted(names)}
+    errors = []
+    for start, scores in pieces:
+        for name, values in scores.extra_columns.items():
+            extra[name][start : start + len(values)] = values
+        errors += [dataclasses.replace(e, row=start + e.row) for e in scores.errors]
+    all_scores = [scores for _, scores in pieces]
+    return Scores(
+        rewards=np.concatenate(
+            [np.empty((0, functions), np.float32), *(s.rewards for s in all_scores)]
+        ),
+        statuses=np.concatenate([np.empty(0, np.uint8), *(s.statuses for s in all_scores)]),
+        errors=errors,
+        extra_columns=extra,
+        queue_s=max((s.queue_s for s in all_scores), default=0.0),
+        decode_s=sum(s.decode_s for s in all_scores),
+        score_s=np.sum([np.zeros(functions), *(s.score_s for s in all_scores)], axis=0),
+    )
