@@ -114,12 +114,14 @@ class RewardFnInfo:
         weight: factor in the weighted total; 0 is reported only.
         timeout_s: limit for one row in seconds.
         required_columns: columns that the function cannot do without.
+        settings_digest: hash of its other settings, see `RewardFnConfig.settings_digest`.
     """
 
     name: str
     weight: float
     timeout_s: float
     required_columns: tuple[str, ...] = ()
+    settings_digest: str = ""
 
 
 class Scorer(Protocol):

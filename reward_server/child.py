@@ -27,6 +27,7 @@ import numpy as np
 from reward_server import config, decode, frames, registry
 from reward_server.batch import RowStatus
 from reward_server.frames import Word
+from reward_server.routes import Routes
 
 _MAX_MESSAGE = 1000
 _BEAT_S = 0.05
@@ -118,6 +119,7 @@ class Child:
         _limit_data(start["max_data_bytes"])
         self._tokenizer_path: str = start["tokenizer"]
         self._entries = entries
+        self._route_column: str = start["route_column"]
         self._functions: list[registry.RewardFn] = []
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -147,11 +149,16 @@ class Child:
         self._sync = [(i, f) for i, f in enumerate(self._functions) if not f.is_async]
         self._async = [(i, f) for i, f in enumerate(self._functions) if f.is_async]
         taken = [function.columns for function in self._functions]
-        columns = None if None in taken else sorted({c for names in taken for c in names or ()})
+        route = {self._route_column} - {""}
+        columns = None if None in taken else sorted(route.union(*(names or () for names in taken)))
+        self._routes = Routes(self._route_column, [f.config for f in self._functions])
         self._send(
             {
                 "type": "ready",
-                "required_columns": [f.required_columns for f in self._functions],
+                "required_columns": [
+                    sorted({*f.required_columns, *(route if f.config.sources else ())})
+                    for f in self._functions
+                ],
                 "async": [f.is_async for f in self._functions],
                 "columns": columns,
             }
@@ -212,6 +219,8 @@ class Child:
         first = time.monotonic_ns()
         header[Word.DECODE] = first - start
         header[Word.FIRST_STARTED] = first
+        for row in self._routes.unknown(rows.columns):
+            self._fail_all(rows, row, self._routes.problem(rows.columns, row))
         if self._async:
             header[Word.FUNCTION] = self._async[0][0]
             header[Word.BEAT] = first
@@ -230,7 +239,8 @@ class Child:
                 break
             now = header[Word.ROW_STARTED] = time.monotonic_ns()
             for index, function in self._sync:
-                now = self._run(rows, row, index, function, now)
+                if self._routes.sends(rows.columns, row, index):
+                    now = self._run(rows, row, index, function, now)
             if rows.extras:
                 self._send_extras(rows)
             statuses[row] = rows.failed.get(row, _OK)
@@ -286,7 +296,11 @@ class Child:
     async def _row_async(self, rows: _Rows, row: int, limit: asyncio.Semaphore) -> None:
         async with limit:
             await asyncio.gather(
-                *(self._run_async(rows, row, index, function) for index, function in self._async)
+                *(
+                    self._run_async(rows, row, index, function)
+                    for index, function in self._async
+                    if self._routes.sends(rows.columns, row, index)
+                )
             )
         if not self._sync:
             self._send_extras(rows)
@@ -324,6 +338,10 @@ class Child:
         except BaseException as error:  # noqa: BLE001 - user code may raise anything
             self._end_copy()
             return error
+
+    def _fail_all(self, rows: _Rows, row: int, message: str) -> None:
+        rows.failed[row] = RowStatus.ERROR
+        self._report(rows, row, 0, RowStatus.ERROR, message)
 
     def _fail(self, rows: _Rows, row: int, index: int, status: RowStatus, message: str) -> None:
         # A function that is only reported may fail.
@@ -381,6 +399,7 @@ class Child:
 
 def _entry(values: dict[str, Any]) -> config.RewardFnConfig:
     probe = values.pop("probe")
+    values["sources"] = tuple(values["sources"])
     return config.RewardFnConfig(**values, probe=config.Probe(**probe) if probe else None)
 
 

@@ -194,6 +194,7 @@ class Handler:
                     weight=fn.weight,
                     timeout_s=fn.timeout_s,
                     required_columns=fn.required_columns,
+                    settings_digest=fn.settings_digest,
                 )
                 for fn in self._scorer.reward_fns
             ],

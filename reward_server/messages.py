@@ -265,7 +265,9 @@ def totals(scores: Scores, reward_fns: Sequence[RewardFnInfo]) -> NDArray[np.flo
     """Weighted sums over the functions whose weight is not 0: float32 [b], NaN if not OK."""
     weights = np.array([fn.weight for fn in reward_fns], np.float64)
     counted = weights != 0
-    total = scores.rewards[:, counted].astype(np.float64) @ weights[counted]
+    # A row without an error may still lack the values of functions that are not for its source.
+    values = np.nan_to_num(scores.rewards[:, counted].astype(np.float64))
+    total = values @ weights[counted]
     total[scores.statuses != RowStatus.OK] = np.nan
     out: NDArray[np.float32] = total.astype(np.float32)
     return out

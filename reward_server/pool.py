@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import collections
 import contextlib
+import dataclasses
 import logging
 import math
 import os
@@ -73,7 +74,13 @@ class Pool:
             max_data_bytes=_DATA_FACTOR * self._config.max_child_rss_bytes,
         )
         self._reward_fns = tuple(
-            RewardFnInfo(name=f.name, weight=f.weight, timeout_s=f.timeout_s) for f in self._rewards
+            RewardFnInfo(
+                name=f.name,
+                weight=f.weight,
+                timeout_s=f.timeout_s,
+                settings_digest=f.settings_digest,
+            )
+            for f in self._rewards
         )
         self._columns: set[str] | None = None
         self._async_limit_s: float | None = None
@@ -225,10 +232,8 @@ class Pool:
         self._starting.pop(child).cancel()
         self._failures = 0
         self._reward_fns = tuple(
-            RewardFnInfo(
-                name=f.name, weight=f.weight, timeout_s=f.timeout_s, required_columns=tuple(columns)
-            )
-            for f, columns in zip(self._rewards, frame["required_columns"], strict=True)
+            dataclasses.replace(info, required_columns=tuple(columns))
+            for info, columns in zip(self._reward_fns, frame["required_columns"], strict=True)
         )
         limits = [
             f.timeout_s

@@ -151,16 +151,18 @@ class Timings(_message.Message):
     def __init__(self, queue_s: _Optional[float] = ..., decode_s: _Optional[float] = ..., score_s: _Optional[_Iterable[float]] = ..., total_s: _Optional[float] = ...) -> None: ...
 
 class RewardFnInfo(_message.Message):
-    __slots__ = ("name", "weight", "timeout_s", "required_columns")
+    __slots__ = ("name", "weight", "timeout_s", "required_columns", "settings_digest")
     NAME_FIELD_NUMBER: _ClassVar[int]
     WEIGHT_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
     REQUIRED_COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    SETTINGS_DIGEST_FIELD_NUMBER: _ClassVar[int]
     name: str
     weight: float
     timeout_s: float
     required_columns: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, name: _Optional[str] = ..., weight: _Optional[float] = ..., timeout_s: _Optional[float] = ..., required_columns: _Optional[_Iterable[str]] = ...) -> None: ...
+    settings_digest: str
+    def __init__(self, name: _Optional[str] = ..., weight: _Optional[float] = ..., timeout_s: _Optional[float] = ..., required_columns: _Optional[_Iterable[str]] = ..., settings_digest: _Optional[str] = ...) -> None: ...
 
 class ServiceInfo(_message.Message):
     __slots__ = ("reward_fns", "tokenizer_fingerprint", "slots", "max_message_bytes", "version", "rows_scored", "workers", "vocab_size", "draining", "calls_joined", "calls_refused", "queue_bytes", "memo_bytes")
