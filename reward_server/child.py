@@ -55,7 +55,8 @@ class _Rows:
             rest = rest[total:]
             lengths = rest[: self.count].astype(np.int64)
             self.prompt_ids = decode.split(rest[self.count :], lengths)
-        # Rows whose async functions were through when another child died.
+        self.groups: list[tuple[int, int]] = header["groups"]
+        # Rows whose async and group functions were through when another child died.
         self.judged: set[int] = set(header["judged"])
         self.extras: dict[str, list[tuple[int, float]]] = {}
         self.failed: dict[int, RowStatus] = {}
@@ -88,6 +89,21 @@ class _Rows:
             ids = self.ids[row].tolist()
             given = {**given, "log_extra": log, "log_metric": log, "completion_ids": ids}
         return function.arguments(row, prompts, completions, columns, given)
+
+    def group_arguments(self, function: registry.RewardFn, start: int, end: int) -> dict[str, Any]:
+        """Builds the keyword arguments of a function for the rows of a group."""
+        prompts, completions = self.texts[function.config.skip_special_tokens]
+        log = functools.partial(self._log_group, start)
+        ids = [row.tolist() for row in self.ids[start:end]] if function.needs_row else []
+        given = {**self.given, "log_extra": log, "log_metric": log, "completion_ids": ids}
+        columns = function.select(self.columns)
+        return function.group_arguments(start, end, prompts, completions, columns, given)
+
+    def _log_group(self, start: int, name: str, values: Any) -> None:
+        """Keeps a value for each row of a group."""
+        if isinstance(values, list | tuple):
+            for row, value in enumerate(values, start):
+                self._log(row, name, value)
 
     def _log(self, row: int, name: str, value: Any) -> None:
         """Keeps a number for the extra columns; they hold no texts, which are left out."""
@@ -146,8 +162,10 @@ class Child:
             if problem := self._probe(function):
                 self._send({"type": "failed", "message": problem})
                 return False
-        self._sync = [(i, f) for i, f in enumerate(self._functions) if not f.is_async]
-        self._async = [(i, f) for i, f in enumerate(self._functions) if f.is_async]
+        numbered = list(enumerate(self._functions))
+        self._group = [(i, f) for i, f in numbered if f.config.per == "group"]
+        self._sync = [(i, f) for i, f in numbered if (i, f) not in self._group and not f.is_async]
+        self._async = [(i, f) for i, f in numbered if f.is_async]
         taken = [function.columns for function in self._functions]
         route = {self._route_column} - {""}
         columns = None if None in taken else sorted(route.union(*(names or () for names in taken)))
@@ -182,7 +200,11 @@ class Child:
         given: dict[str, Any] = {"mode": "train", "step": 0, "completion_ids": []}
         given |= {"log_extra": lambda *_: None, "log_metric": lambda *_: None}
         columns = function.select({name: [value] for name, value in probe.columns.items()})
-        arguments = function.arguments(0, [probe.prompt], [probe.completion], columns, given)
+        is_group = function.config.per == "group"
+        build = functools.partial(function.group_arguments, 0, 1) if is_group else None
+        arguments = (build or functools.partial(function.arguments, 0))(
+            [probe.prompt], [probe.completion], columns, given
+        )
         try:
             result = function.call(**arguments)
             if function.is_async:
@@ -221,14 +243,17 @@ class Child:
         header[Word.FIRST_STARTED] = first
         for row in self._routes.unknown(rows.columns):
             self._fail_all(rows, row, self._routes.problem(rows.columns, row))
+        if self._group:
+            self._score_groups(rows)
         if self._async:
             header[Word.FUNCTION] = self._async[0][0]
             header[Word.BEAT] = first
             self._event_loop().run_until_complete(self._score_async(rows))
             header[Word.BEAT] = 0
             self._send_extras(rows)
+        if self._async or self._group:
             header[Word.JUDGED] = 1
-        if self._sync:
+        if self._sync or not self._async:
             self._score_sync(rows)
 
     def _score_sync(self, rows: _Rows) -> None:
@@ -245,6 +270,44 @@ class Child:
                 self._send_extras(rows)
             statuses[row] = rows.failed.get(row, _OK)
         header[Word.ROW] = -1
+
+    def _score_groups(self, rows: _Rows) -> None:
+        """Runs the functions that see whole groups, under one clock for each group."""
+        header = self._shared.header
+        for start, end in rows.groups:
+            if start in rows.judged:
+                continue
+            header[Word.ROWS] = end - start
+            header[Word.ROW] = start
+            for index, function in self._group:
+                if self._routes.sends(rows.columns, start, index):
+                    self._run_group(rows, start, end, index, function)
+        header[Word.ROW] = -1
+        header[Word.ROWS] = 0
+
+    def _run_group(
+        self, rows: _Rows, start: int, end: int, index: int, function: registry.RewardFn
+    ) -> None:
+        header = self._shared.header
+        header[Word.FUNCTION] = index
+        started = time.monotonic_ns()
+        results: list[float | BaseException]
+        try:
+            arguments = rows.group_arguments(function, start, end)
+            header[Word.STARTED] = started
+            result = function.call(**arguments)
+            self._end_copy()
+            results = function.values(result, end - start)
+        except BaseException as error:  # noqa: BLE001 - user code may raise anything
+            self._end_copy()
+            results = [error] * (end - start)
+        header[Word.STARTED] = 0
+        for row, value in enumerate(results, start):
+            if isinstance(value, BaseException):
+                self._fail(rows, row, index, _status(value), _describe(value, function.file))
+            else:
+                self._shared.rewards_flat[row * len(self._functions) + index] = value
+        self._shared.score_ns[index] += time.monotonic_ns() - started
 
     def _end_copy(self) -> None:
         # A function forked and comes back twice: only one may go on here.

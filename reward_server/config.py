@@ -62,7 +62,8 @@ class RewardFnConfig:
         fn: a built-in name, "package.module:function" or "path/to/file.py:function".
         weight: factor in the weighted total; 0 is reported only.
         timeout_s: seconds for one row.
-        per: "list" calls with lists of prompts and completions, "row" with one of each.
+        per: "list" calls with lists of prompts and completions of one row, "row" with one of each,
+            "group" with the lists of a whole group.
         skip_special_tokens: whether special tokens are left out of the decoded text.
         messages: whether texts are handed over as chats of one message, as TRL does:
             `[{"role": "assistant", "content": completion}]`.
@@ -104,8 +105,8 @@ class RewardFnConfig:
             raise ConfigError(f"`weight` must be a finite number, got {self.weight!r}.")
         if not _is_number(self.timeout_s) or self.timeout_s <= 0:
             raise ConfigError(f"`timeout_s` must be > 0 seconds, got {self.timeout_s!r}.")
-        if self.per not in ("list", "row"):
-            raise ConfigError(f'`per` must be "list" or "row", got {self.per!r}.')
+        if self.per not in ("list", "row", "group"):
+            raise ConfigError(f'`per` must be "list", "row" or "group", got {self.per!r}.')
         _check_params(self.params)
         _check_sources(self.sources)
         for name in ("skip_special_tokens", "messages"):
