@@ -146,14 +146,22 @@ def whole(array, mesh):
 
 def train(process, endpoint, scenario):
     """Trains for some steps; returns tokens, rewards, advantages, norms and parameters."""
+
+    def own(name, default):
+        """This process's value of a setting that differs among processes."""
+        return scenario[name][process] if name in scenario else default
+
     mesh = make_mesh(scenario.get("mesh", [2, 2]), scenario.get("order"))
     cluster = make_cluster(mesh, scenario)
+    cluster.tokenizer.tokenizer.add_tokens(own("new_tokens", []))
     reports, seen = [], {"tokens": [], "advantages": [], "row_ids": []}
 
     def on_step(report):
         reports.append(report)
         if report.step == scenario.get("die_at") and process in scenario["die"]:
             os.kill(os.getpid(), signal.SIGKILL)
+        if report.step == scenario.get("lose_server_at") and process == 0:
+            os.kill(scenario["servers"][1], signal.SIGKILL)
         if report.step == scenario.get("stop_at") and process in scenario["stop"]:
             learner.request_stop("a test")
 
@@ -164,10 +172,10 @@ def train(process, endpoint, scenario):
             num_iterations=scenario.get("iterations", 1),
             beta=scenario.get("beta", 0.0),
         ),
-        reward_fns=RewardClient(endpoint, timeout_s=60),
+        reward_fns=RewardClient(endpoint, timeout_s=scenario.get("reward_timeout_s", 60)),
         data=scenario.get("data", "replicated"),
         agreement_timeout_s=scenario.get("agreement_timeout_s", 60),
-        on_failed_row=scenario.get("on_failed_row", "mask"),
+        on_failed_row=own("policies", scenario.get("on_failed_row", "mask")),
         max_failed_fraction=scenario.get("max_failed_fraction", 0.5),
         on_step=on_step,
     )
@@ -208,13 +216,14 @@ def train(process, endpoint, scenario):
         if scenario.get("data") == "local":
             share = batch // scenario["shares"]
             mine = scenario["share_of"][process]
-            pick = pick[mine * share : (mine + 1) * share]
+            pick = pick[mine * share : (mine + 1) * share - own("rows_less", 0)]
         batches.append(
             {
-                "prompts": np.array([PROMPTS[i] for i in pick]),
+                "prompts": np.array([own("prompt_prefix", "") + PROMPTS[i] for i in pick]),
                 "answer": np.array([fail + ANSWERS[i] for i in pick]),
             }
         )
+    batches = batches[: steps - own("batches_less", 0)]
     learner.train(batches, batches[:1] if scenario.get("eval_every") else None)
     return {
         "tokens": seen["tokens"],

@@ -33,6 +33,7 @@ def main() -> None:
     results = []
     for scenario in plan["scenarios"]:
         run = getattr(scenarios, scenario["run"])
+        scenario["servers"] = plan["servers"]
         try:
             result = run(process, plan["endpoints"][process], scenario)
         except Exception as error:  # noqa: BLE001 - reported to the test
