@@ -35,6 +35,8 @@ from trainer.agreement import Agreement
 from trainer.arrays import RowArrays
 
 PROMPTS = [f"{a}+{b}=" for a in range(4) for b in range(4)]
+# Row ids that this process has sent in the scenario under way.
+SENT = []
 ANSWERS = [str(a + b) for a in range(4) for b in range(4)]
 
 
@@ -154,7 +156,7 @@ def train(process, endpoint, scenario):
     mesh = make_mesh(scenario.get("mesh", [2, 2]), scenario.get("order"))
     cluster = make_cluster(mesh, scenario)
     cluster.tokenizer.tokenizer.add_tokens(own("new_tokens", []))
-    reports, seen = [], {"tokens": [], "advantages": [], "row_ids": []}
+    reports, seen = [], {"tokens": [], "advantages": []}
 
     def on_step(report):
         reports.append(report)
@@ -182,7 +184,7 @@ def train(process, endpoint, scenario):
     submit = learner._client.submit
 
     def spy(rollouts):
-        seen["row_ids"].append(rollouts.row_ids.tolist())
+        SENT.append(rollouts.row_ids.tolist())
         return submit(rollouts)
 
     learner._client.submit = spy
@@ -228,7 +230,6 @@ def train(process, endpoint, scenario):
     return {
         "tokens": seen["tokens"],
         "advantages": seen["advantages"],
-        "row_ids": seen["row_ids"],
         "losses": losses,
         "rewards": [r.reward_mean for r in reports],
         "steps": [r.step for r in reports],

@@ -38,6 +38,9 @@ def main() -> None:
             result = run(process, plan["endpoints"][process], scenario)
         except Exception as error:  # noqa: BLE001 - reported to the test
             result = {"error": f"{type(error).__name__}: {error}", "trace": traceback.format_exc()}
+        # Also of a run that failed: the servers have counted them.
+        result["row_ids"] = list(scenarios.SENT)
+        scenarios.SENT.clear()
         results.append(result)
         Path(plan["out"], f"result-{process}.json").write_text(json.dumps(results))
         if "do not answer" in result.get("error", ""):
