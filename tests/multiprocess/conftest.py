@@ -99,7 +99,8 @@ def launch(folder: Path, processes: int, scenarios: list[dict[str, Any]], timeou
         "scenarios": scenarios,
     }
     started: list[subprocess.Popen[bytes]] = []
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    path = os.pathsep.join([str(ROOT), str(ROOT / "protos")])
+    env = {**os.environ, "PYTHONPATH": path}
 
     def start(log: str, *args: str) -> subprocess.Popen[bytes]:
         with (folder / log).open("wb") as out:
