@@ -1,0 +1,350 @@
+# Copyright 2026 The Shardward Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Evaluates expression trees: rationals exactly, the rest to 60 digits, within bounds of size.
+
+Two trees with variables are the same if they agree at points where both have a value over the
+reals (over the complex numbers if `i` stands in one of them).
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from fractions import Fraction
+from typing import Any
+
+import mpmath
+
+from reward_server.reward_fns._expression import Tree, is_decimal
+from reward_server.reward_fns._normalize import Unreadable
+
+RELATIVE_TOLERANCE = 1e-6
+_DIGITS = 60
+_EQUAL = mpmath.mpf(10) ** -40
+_ZERO = mpmath.mpf(10) ** -50
+_MAX_BITS = 100_000
+_MAX_FACTORIAL = 3_000
+_POINTS = 12
+_MIN_AGREEING = 4
+
+mp = mpmath.mp.clone()
+mp.dps = _DIGITS
+_EQUAL = mp.mpf(10) ** -40
+_ZERO = mp.mpf(10) ** -50
+
+
+class Undefined(ArithmeticError):  # noqa: N818 - a value that does not exist is no error
+    """An expression has no value here."""
+
+
+class TooBig(Unreadable):
+    """A number is too large to be worth its computation."""
+
+
+def symbols(tree: Tree) -> set[str]:
+    """Returns the names of the variables of a tree."""
+    if tree[0] == "sym":
+        return {tree[1]}
+    return set().union(*(symbols(part) for part in tree[1:] if isinstance(part, tuple)))
+
+
+def _has_i(tree: Tree) -> bool:
+    return tree == ("const", "i") or any(_has_i(p) for p in tree[1:] if isinstance(p, tuple))
+
+
+def value(tree: Tree) -> Any:
+    """Returns the value of a tree without variables: a Fraction, or a real or complex number.
+
+    Raises:
+        Undefined: it has none.
+        TooBig: it is not computed.
+    """
+    return _run(tree, {}, is_complex=True)
+
+
+def same_value(left: Tree, right: Tree, relative_tolerance: float = RELATIVE_TOLERANCE) -> bool:
+    """Says whether two trees have the same value for all values of their variables.
+
+    Rationals must be equal. Real numbers must agree to 40 digits, or within `relative_tolerance`
+    if one of the two is written as a decimal and the other is irrational.
+
+    Raises:
+        TooBig: one of the two is not computed.
+    """
+    if left == right:
+        return True
+    names = symbols(left) | symbols(right)
+    if not names:
+        try:
+            return _close(left, right, value(left), value(right), relative_tolerance)
+        except Undefined:
+            return False
+    is_complex = _has_i(left) or _has_i(right)
+    agreeing = defined = 0
+    for i in range(_POINTS):
+        point = {name: _coordinate(name, i) for name in names}
+        try:
+            expected = _run(left, point, is_complex=is_complex)
+        except Undefined:
+            continue
+        defined += 1
+        try:
+            found = _run(right, point, is_complex=is_complex)
+        except Undefined:
+            continue
+        if not _agree(expected, found):
+            return False
+        agreeing += 1
+    return agreeing >= _MIN_AGREEING and 2 * agreeing >= defined
+
+
+def proportional(left: Tree, right: Tree, *, positive: bool = False) -> bool:
+    """Says whether one tree is a multiple of the other by a constant that is not zero."""
+    names = symbols(left) | symbols(right)
+    ratios: list[Any] = []
+    for i in range(_POINTS):
+        point = {name: _coordinate(name, i) for name in names}
+        try:
+            a = _run(left, point, is_complex=False)
+            b = _run(right, point, is_complex=False)
+        except Undefined:
+            continue
+        if _is_zero(a) and _is_zero(b):
+            continue
+        if _is_zero(a) or _is_zero(b):
+            return False
+        ratios.append(_divide(a, b))
+    if len(ratios) < _MIN_AGREEING or (positive and _compare(ratios[0]) < 0):
+        return False
+    return all(_agree(ratios[0], ratio) for ratio in ratios[1:])
+
+
+def less(left: Tree, right: Tree) -> bool:
+    """Says whether one constant is less than another."""
+    try:
+        a, b = value(left), value(right)
+        return bool(_real(a) < _real(b))
+    except Undefined:
+        return False
+
+
+def _coordinate(name: str, i: int) -> Fraction:
+    # Positive and mixed reals, then positive integers for what has values there only.
+    rng = random.Random(f"{name}:{i}")  # noqa: S311 - points, no secrets
+    if i >= 8:
+        return Fraction(rng.randint(1, 40))
+    top = Fraction(rng.randint(30, 330), 97)
+    return -top if i >= 4 and rng.random() < 0.5 else top
+
+
+def _close(left: Tree, right: Tree, a: Any, b: Any, relative_tolerance: float) -> bool:
+    if isinstance(a, Fraction) and isinstance(b, Fraction):
+        return a == b
+    if _agree(a, b):
+        return True
+    if is_decimal(left) != is_decimal(right):
+        return bool(abs(_float(a) - _float(b)) <= relative_tolerance * abs(_float(a)))
+    return False
+
+
+def _agree(a: Any, b: Any) -> bool:
+    if isinstance(a, Fraction) and isinstance(b, Fraction):
+        return a == b
+    a, b = _float(a), _float(b)
+    if mp.isinf(a) or mp.isinf(b):
+        return bool(a == b)
+    if a == 0 or b == 0:
+        return bool(abs(a - b) < _ZERO)
+    return bool(abs(a - b) <= _EQUAL * max(abs(a), abs(b)))
+
+
+def _is_zero(a: Any) -> bool:
+    return a == 0 if isinstance(a, Fraction) else bool(abs(a) < _ZERO)
+
+
+def _compare(a: Any) -> int:
+    a = _real(a)
+    return (a > 0) - (a < 0)
+
+
+def _divide(a: Any, b: Any) -> Any:
+    if isinstance(a, Fraction) and isinstance(b, Fraction):
+        return a / b
+    return _float(a) / _float(b)
+
+
+def _float(a: Any) -> Any:
+    return mp.mpf(a.numerator) / a.denominator if isinstance(a, Fraction) else a
+
+
+def _real(a: Any) -> Any:
+    a = _float(a)
+    if isinstance(a, mp.mpc):
+        if abs(a.imag) > _ZERO:
+            raise Undefined("complex")
+        a = a.real
+    return a
+
+
+def _run(tree: Tree, point: dict[str, Fraction], *, is_complex: bool) -> Any:
+    try:
+        return _Evaluator(point, is_complex=is_complex).run(tree)
+    except (ZeroDivisionError, ValueError, OverflowError, mpmath.libmp.NoConvergence) as error:
+        if isinstance(error, Unreadable):
+            raise
+        raise Undefined(str(error)) from None
+
+
+class _Evaluator:
+    def __init__(self, point: dict[str, Fraction], *, is_complex: bool) -> None:
+        self._point = point
+        self._is_complex = is_complex
+
+    def run(self, tree: Tree) -> Any:
+        result = getattr(self, "_" + tree[0])(*tree[1:])
+        if isinstance(result, Fraction):
+            if max(result.numerator.bit_length(), result.denominator.bit_length()) > _MAX_BITS:
+                raise TooBig("too many digits")
+            return result
+        if isinstance(result, mp.mpc):
+            if result.imag == 0 or abs(result.imag) < _ZERO:
+                result = result.real
+            elif not self._is_complex:
+                raise Undefined("complex")
+        if mp.isnan(result):
+            raise Undefined("not a number")
+        return result
+
+    def _num(self, number: Fraction, _is_decimal: bool) -> Any:
+        return number
+
+    def _sym(self, name: str) -> Any:
+        return self._point[name]
+
+    def _const(self, name: str) -> Any:
+        if name == "inf":
+            return mp.inf
+        return {"pi": mp.pi, "e": mp.e, "i": mp.j}[name] * mp.one
+
+    def _neg(self, tree: Tree) -> Any:
+        return -self.run(tree)
+
+    def _add(self, left: Tree, right: Tree) -> Any:
+        a, b = self.run(left), self.run(right)
+        return (
+            a + b if isinstance(a, Fraction) and isinstance(b, Fraction) else _float(a) + _float(b)
+        )
+
+    def _mul(self, left: Tree, right: Tree) -> Any:
+        a, b = self.run(left), self.run(right)
+        return (
+            a * b if isinstance(a, Fraction) and isinstance(b, Fraction) else _float(a) * _float(b)
+        )
+
+    def _div(self, left: Tree, right: Tree) -> Any:
+        a, b = self.run(left), self.run(right)
+        if b == 0:
+            raise Undefined("division by zero")
+        return _divide(a, b)
+
+    def _pow(self, base: Tree, exponent: Tree) -> Any:
+        return self._power(self.run(base), self.run(exponent))
+
+    def _power(self, a: Any, b: Any) -> Any:
+        if a == 0 and (isinstance(b, mp.mpc) or b <= 0):
+            raise Undefined("power of zero")
+        if isinstance(a, Fraction) and isinstance(b, Fraction):
+            if b.denominator == 1:
+                bits = max(a.numerator.bit_length(), a.denominator.bit_length()) - 1
+                if abs(b) * max(bits, 1) > _MAX_BITS and abs(a) != 1:
+                    raise TooBig("power")
+                return a ** int(b) if abs(a) != 1 else (a if b % 2 else Fraction(1))
+            if (root := _exact_root(a, b.denominator)) is not None:
+                return self._power(root, Fraction(b.numerator))
+            if a < 0 and b.denominator % 2 and not self._is_complex:
+                power = self._power(_float(-a), _float(b))
+                return -power if b.numerator % 2 else power
+        a, b = _float(a), _float(b)
+        if a != 0 and not mp.isinf(a) and not mp.isinf(b):
+            if abs(b) * (1 + abs(mp.log(abs(a)))) > _MAX_BITS:
+                raise TooBig("power")
+        return mp.power(a, b)
+
+    def _root(self, tree: Tree, degree: Tree) -> Any:
+        a, n = self.run(tree), self.run(degree)
+        if not isinstance(n, Fraction) or n.denominator != 1 or not 1 <= n <= 1000:
+            raise Undefined("degree of a root")
+        n = int(n)
+        if isinstance(a, Fraction) and (root := _exact_root(a, n)) is not None:
+            return root
+        a = _float(a)
+        if not isinstance(a, mp.mpc) and a < 0 and n % 2:
+            return -mp.root(-a, n)
+        return mp.root(a, n)
+
+    def _fact(self, tree: Tree) -> Any:
+        n = self.run(tree)
+        if not isinstance(n, Fraction) or n.denominator != 1 or n < 0:
+            raise Undefined("factorial")
+        if n > _MAX_FACTORIAL:
+            raise TooBig("factorial")
+        return Fraction(math.factorial(int(n)))
+
+    def _binom(self, top: Tree, bottom: Tree) -> Any:
+        n, k = self.run(top), self.run(bottom)
+        if not all(isinstance(x, Fraction) and x.denominator == 1 and x >= 0 for x in (n, k)):
+            raise Undefined("binomial")
+        if n > _MAX_FACTORIAL:
+            raise TooBig("binomial")
+        return Fraction(math.comb(int(n), int(k)))
+
+    def _log(self, tree: Tree, base: Tree) -> Any:
+        a, b = _float(self.run(tree)), _float(self.run(base))
+        if a == 0 or b in (0, 1):
+            raise Undefined("logarithm")
+        return mp.log(a) / mp.log(b)
+
+    def _func(self, name: str, tree: Tree) -> Any:
+        a = self.run(tree)
+        if name == "abs":
+            return abs(a)
+        if name in ("floor", "ceil"):
+            return Fraction(int(getattr(mp, name)(_real(a))))
+        a = _float(a)
+        if name == "exp" and abs(a) > _MAX_BITS:
+            raise TooBig("power")
+        if name in ("ln", "log", "lg") and a == 0:
+            raise Undefined("logarithm")
+        call = getattr(mp, _MPMATH.get(name, name), None)
+        if call is None:
+            raise Undefined(name)
+        return call(a)
+
+
+_MPMATH = {
+    "log": "ln", "lg": "log10", "arcsin": "asin", "arccos": "acos", "arctan": "atan",
+    "arccot": "acot", "arcsec": "asec", "arccsc": "acsc", "arsinh": "asinh", "arcosh": "acosh",
+    "artanh": "atanh", "arcsinh": "asinh", "arccosh": "acosh", "arctanh": "atanh",
+}  # fmt: skip
+
+
+def _exact_root(a: Fraction, n: int) -> Fraction | None:
+    if a < 0:
+        if n % 2 == 0:
+            return None
+        root = _exact_root(-a, n)
+        return None if root is None else -root
+    top, bottom = _integer_root(a.numerator, n), _integer_root(a.denominator, n)
+    return None if top is None or bottom is None else Fraction(top, bottom)
+
+
+def _integer_root(a: int, n: int) -> int | None:
+    if n == 2:
+        root = math.isqrt(a)
+        return root if root * root == a else None
+    if a < 2:
+        return a
+    if a.bit_length() > 2_000 or n > 64:
+        return None
+    root = round(int(mp.floor(mp.root(a, n) + mp.mpf("0.5"))))
+    return root if root**n == a else None

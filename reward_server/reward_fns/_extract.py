@@ -1,0 +1,192 @@
+# Copyright 2026 The Shardward Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Finds the one answer in a completion. Every scan is linear in the length of the text."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+# Texts of tokens that end or pad a completion, should a tokenizer leave them in.
+_END = re.compile(
+    r"<\|(?:im_end|end|endoftext|end_of_text|end_of_turn|eot|eot_id|eom_id|eos|return)\|>"
+    r"|<(?:eos|end_of_turn|end_of_utterance)>|</s>|<\uff5cend\u2581of\u2581sentence\uff5c>",
+    re.IGNORECASE,
+)
+_PADDING = r"<(?:pad|unk|bos)>|<\|pad(?:ding)?\|>|\[PAD\]"
+_PAD = re.compile(_PADDING, re.IGNORECASE)
+_LEADING_PAD = re.compile(rf"(?:\s|{_PADDING}|<\|endoftext\|>)+", re.IGNORECASE)
+_THINK = "think|thinking|thought|reasoning|scratchpad"
+_THINK_TAG = re.compile(rf"<(/?)(?:{_THINK})>|\[(/?)THINK\]", re.IGNORECASE)
+_BOX = re.compile(r"\\(?:boxed|fbox|framebox)(?![A-Za-z])\s*")
+_BRACELESS = re.compile(r"[A-Za-z0-9]|\\[A-Za-z]+")
+_ANSWER_TAG = re.compile(r"<(/?)answer>", re.IGNORECASE)
+_PHRASE = re.compile(
+    r"\bfinal\s+answer\b[*_]*(?:\s+is\b|\s*[:=])\s*(?:therefore\b)?[*_:\s]*", re.IGNORECASE
+)
+_LEAD = re.compile(
+    r"\s*(?:so\s+|thus\s+|hence\s+)?(?:the\s+)?(?:final\s+|correct\s+)?(?:answer|result|total)"
+    r"\s*(?:is\b|[:=])\s*:?",
+    re.IGNORECASE,
+)
+_DELIMITED = re.compile(r"\$\$?([^$]+)\$\$?|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL)
+_SENTENCE_END = re.compile(r"\.\s|\n")
+
+_MARKS = r"[\s$,;.:&*?()]|\\[(),;\[\] !]|\\q?quad|\\text\{|\}"
+_DOUBT = (
+    r"or|maybe|perhaps|possibly|alternatively|alternately|else|either|otherwise|might|could|"
+    r"probably|unless|another"
+)
+_BETWEEN = 80
+_JOIN = re.compile(rf"(?:{_MARKS}|\band\b)*", re.IGNORECASE)
+_HEDGE = re.compile(
+    rf"(?:{_MARKS}|\b(?:{_DOUBT}|and|also|be|it|is|even|then|answer|the|option)\b)*", re.IGNORECASE
+)
+_ALTERNATIVE = re.compile(
+    rf"[\s$,;*.)\]\\]*\b(?:{_DOUBT})\b(?!\s+(?:equivalently|simply|just|in|as|about|approx))"
+    r"[^\n.]{0,40}?(?:[0-9]|\\(?:boxed|frac|sqrt|pi))",
+    re.IGNORECASE,
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Found:
+    text: str
+    start: int
+    end: int
+
+
+def final_text(completion: object) -> str | None:
+    """Returns the part of a completion that is graded, or None.
+
+    The text up to its first end token and after its last closing think tag. None if there is no
+    text, or a think block is open at its end.
+    """
+    if not isinstance(completion, str):
+        return None
+    if leading := _LEADING_PAD.match(completion):
+        completion = completion[leading.end() :]
+    if end := _END.search(completion):
+        completion = completion[: end.start()]
+    start, is_open = 0, False
+    for tag in _THINK_TAG.finditer(completion):
+        is_open = not (tag[1] or tag[2])
+        if not is_open:
+            start = tag.end()
+    return None if is_open else _PAD.sub("", completion[start:])
+
+
+def find_answer(text: str) -> str | None:
+    """Returns the text of the one answer, or None if there is none or it is hedged.
+
+    The last box or closed `<answer>`, whichever comes later; only without either, what follows
+    the last "final answer is". Boxes in a row, with nothing but punctuation or "and" between them,
+    are one list. None if an alternative stands right beside the box ("or", "maybe").
+    """
+    boxes, tag = _boxes(text), last_tag(text)
+    if tag is not None and (not boxes or boxes[-1].end <= tag.end):
+        inner = _boxes(tag.text)
+        return find_answer(tag.text) if inner else _without_lead(tag.text)
+    if boxes:
+        return _from_boxes(text, boxes)
+    return _from_phrase(text)
+
+
+def last_tag(text: str) -> _Found | None:
+    """Returns the content of the last `<answer>` that is closed."""
+    start, found = None, None
+    for tag in _ANSWER_TAG.finditer(text):
+        if not tag[1]:
+            start = tag.end()
+        elif start is not None:
+            found = _Found(text[start : tag.start()], start, tag.end())
+            start = None
+    return found
+
+
+def last_box(text: str) -> str | None:
+    """Returns the content of the last balanced box."""
+    boxes = _boxes(text)
+    return boxes[-1].text if boxes else None
+
+
+def _boxes(text: str) -> list[_Found]:
+    # Only the last few can matter: a list of boxes longer than that is no answer.
+    found: list[_Found] = []
+    ends = -1
+    for box in _BOX.finditer(text):
+        if box.start() < ends:
+            continue  # inside another box
+        content = _braced(text, box.end())
+        if content is not None:
+            found.append(_Found(_unnest(content), box.start(), box.end() + len(content) + 2))
+            ends = found[-1].end
+        elif bare := _BRACELESS.match(text, box.end()):
+            found.append(_Found(bare[0], box.start(), bare.end()))
+    return found
+
+
+_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
+_MAX_BOX = 20_000
+
+
+def _braced(text: str, start: int) -> str | None:
+    if text[start : start + 1] != "{":
+        return None
+    depth = 0
+    for brace in _BRACE.finditer(text, start, start + _MAX_BOX):
+        if brace[0] == "{":
+            depth += 1
+        elif brace[0] == "}":
+            depth -= 1
+            if depth == 0:
+                return text[start + 1 : brace.start()]
+    return None
+
+
+def _unnest(text: str) -> str:
+    # A box in a box marks the same answer twice, or its value: \boxed{x = \boxed{5}}.
+    while box := _BOX.search(text):
+        content = _braced(text, box.end())
+        if content is None:
+            break
+        text = text[: box.start()] + content + text[box.end() + len(content) + 2 :]
+    return text
+
+
+def _from_boxes(text: str, boxes: list[_Found]) -> str | None:
+    last = boxes[-1]
+    if _ALTERNATIVE.match(text, last.end, last.end + _BETWEEN * 2):
+        return None
+    parts = [last.text]
+    for before, after in zip(boxes[-2::-1], boxes[:0:-1], strict=False):
+        between = text[before.end : after.start]
+        if before.text.strip() == last.text.strip() or len(between) > _BETWEEN:
+            break
+        if not _JOIN.fullmatch(between):
+            if _HEDGE.fullmatch(between):
+                return None
+            break
+        parts.append(before.text)
+    return ", ".join(reversed(parts))
+
+
+def _from_phrase(text: str) -> str | None:
+    start = None
+    for phrase in _PHRASE.finditer(text):
+        start = phrase.end()
+    if start is None:
+        return None
+    rest = text[start:]
+    if delimited := _DELIMITED.match(rest):
+        after = rest[delimited.end() :]
+        if _ALTERNATIVE.match(after) or after.lstrip("*_ ").startswith(","):
+            return None
+        return delimited[1] or delimited[2] or delimited[3]
+    end = _SENTENCE_END.search(rest)
+    return (rest[: end.start()] if end else rest).rstrip("*_ ")
+
+
+def _without_lead(text: str) -> str:
+    lead = _LEAD.match(text)
+    return text[lead.end() :] if lead else text
