@@ -74,6 +74,8 @@ class _Comparison:
         return _evaluate.same_value(gold, answer, self._tolerance)
 
     def _groups(self, gold: Group, answer: Group) -> bool:
+        if gold.kind == answer.kind == "ratio":
+            return self._ratios(gold.items, answer.items)
         if gold.kind not in _UNORDERED or answer.kind not in _UNORDERED:
             return gold.kind == answer.kind and self._ordered(gold.items, answer.items)
         if "union" in (gold.kind, answer.kind) and gold.kind != answer.kind:
@@ -86,6 +88,14 @@ class _Comparison:
         if _is_named(left) != _is_named(right):
             return self._ordered(left, right)
         return self._matched(left, right)
+
+    def _ratios(self, gold: tuple[Shape, ...], answer: tuple[Shape, ...]) -> bool:
+        trees = [[x.tree for x in items if isinstance(x, Expression)] for items in (gold, answer)]
+        left, right = trees
+        return len(left) == len(right) == len(gold) == len(answer) and all(
+            self._values(("mul", a, right[0]), ("mul", b, left[0]))
+            for a, b in zip(left, right, strict=True)
+        )
 
     def _ordered(self, gold: tuple[Shape, ...], answer: tuple[Shape, ...]) -> bool:
         return len(gold) == len(answer) and all(

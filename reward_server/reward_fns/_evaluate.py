@@ -20,9 +20,10 @@ from reward_server.reward_fns._normalize import Unreadable
 
 RELATIVE_TOLERANCE = 1e-6
 _DIGITS = 60
-_EQUAL = mpmath.mpf(10) ** -40
-_ZERO = mpmath.mpf(10) ** -50
 _MAX_BITS = 100_000
+_MAX_BITS_AT_POINT = 20_000
+_MAX_WORK = 20  # so many numbers of the largest size
+_MAX_MAGNITUDE = 2_000
 _MAX_FACTORIAL = 3_000
 _POINTS = 12
 _MIN_AGREEING = 4
@@ -95,7 +96,7 @@ def same_value(left: Tree, right: Tree, relative_tolerance: float = RELATIVE_TOL
         if not _agree(expected, found):
             return False
         agreeing += 1
-    return agreeing >= _MIN_AGREEING and 2 * agreeing >= defined
+    return agreeing >= _MIN_AGREEING and 3 * agreeing >= defined
 
 
 def proportional(left: Tree, right: Tree, *, positive: bool = False) -> bool:
@@ -199,11 +200,15 @@ class _Evaluator:
     def __init__(self, point: dict[str, Fraction], *, is_complex: bool) -> None:
         self._point = point
         self._is_complex = is_complex
+        self._max_bits = _MAX_BITS_AT_POINT if point else _MAX_BITS
+        self._work = 0
 
     def run(self, tree: Tree) -> Any:
         result = getattr(self, "_" + tree[0])(*tree[1:])
         if isinstance(result, Fraction):
-            if max(result.numerator.bit_length(), result.denominator.bit_length()) > _MAX_BITS:
+            bits = max(result.numerator.bit_length(), result.denominator.bit_length())
+            self._work += bits
+            if bits > self._max_bits or self._work > _MAX_WORK * self._max_bits:
                 raise TooBig("too many digits")
             return result
         if isinstance(result, mp.mpc):
@@ -248,17 +253,20 @@ class _Evaluator:
         return _divide(a, b)
 
     def _pow(self, base: Tree, exponent: Tree) -> Any:
-        return self._power(self.run(base), self.run(exponent))
+        # x^{1/3} has real values for negative x; (-1)^n has none between the integers.
+        return self._power(self.run(base), self.run(exponent), odd_root=not symbols(exponent))
 
-    def _power(self, a: Any, b: Any) -> Any:
+    def _power(self, a: Any, b: Any, *, odd_root: bool = True) -> Any:
         if a == 0 and (isinstance(b, mp.mpc) or b <= 0):
             raise Undefined("power of zero")
         if isinstance(a, Fraction) and isinstance(b, Fraction):
             if b.denominator == 1:
                 bits = max(a.numerator.bit_length(), a.denominator.bit_length()) - 1
-                if abs(b) * max(bits, 1) > _MAX_BITS and abs(a) != 1:
+                if abs(b) * max(bits, 1) > self._max_bits and abs(a) != 1:
                     raise TooBig("power")
                 return a ** int(b) if abs(a) != 1 else (a if b % 2 else Fraction(1))
+            if a < 0 and not odd_root:
+                raise Undefined("root of a negative number")
             if (root := _exact_root(a, b.denominator)) is not None:
                 return self._power(root, Fraction(b.numerator))
             if a < 0 and b.denominator % 2 and not self._is_complex:
@@ -311,8 +319,8 @@ class _Evaluator:
         if name in ("floor", "ceil"):
             return Fraction(int(getattr(mp, name)(_real(a))))
         a = _float(a)
-        if name == "exp" and abs(a) > _MAX_BITS:
-            raise TooBig("power")
+        if not mp.isinf(a) and mp.mag(a) > (20 if name == "exp" else _MAX_MAGNITUDE):
+            raise TooBig(name)
         if name in ("ln", "log", "lg") and a == 0:
             raise Undefined("logarithm")
         call = getattr(mp, _MPMATH.get(name, name), None)

@@ -168,6 +168,8 @@ def _from_boxes(text: str, boxes: list[_Found]) -> str | None:
                 return None
             break
         parts.append(before.text)
+    if not all(part.strip() for part in parts):
+        return None
     return ", ".join(reversed(parts))
 
 

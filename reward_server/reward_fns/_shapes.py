@@ -56,7 +56,7 @@ class Group:
 
     Attributes:
         kind: "list" or "set", whose order is free, "union" of sets, or the two brackets of a tuple
-            or interval, as in "[)".
+            or interval, as in "[)", or "ratio".
         items: the things.
     """
 
@@ -328,6 +328,9 @@ def _set(tokens: list[Token]) -> Shape | None:
     parts = split(tokens, r"\cup")
     if len(parts) > 1:
         return Group("union", tuple(_single(part) for part in parts))
+    ratio = split(tokens, ":")
+    if len(ratio) > 1:
+        return Group("ratio", tuple(_single(part) for part in ratio))
     texts = "".join(token.text for token in tokens)
     if texts == r"\emptyset":
         return Group("set", ())

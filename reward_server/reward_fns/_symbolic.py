@@ -18,24 +18,36 @@ _MAX_CHARACTERS = 300
 _MAX_POWERS = 8
 _CALCULUS = re.compile(
     r"\\(?:int|iint|oint|sum|prod|lim|frac\s*\{\s*d|partial|nabla|begin\{cases\}|det|gcd|lcm"
-    r"|max|min|Re|Im|arg|bmod|pmod|mod|cap|in|forall|exists|to|rightarrow|vec|hat|overline)\b"
+    r"|max|min|Re|Im|arg|bmod|pmod|mod|cap|in|forall|exists|to|rightarrow|vec|hat|overline)(?![A-Za-z])"
 )
 _REFUSED = re.compile(
     r"\\text|[0-9]{4,}\s*!|\^\s*\{?\s*[0-9(]{4,}|\^[^{}]{0,3}\^|!\s*!|['\"@#`]|__"
 )
 _WORD = re.compile(r"(?<!\\)(?<![A-Za-z\\])[A-Za-z]{4,}")
+# Commands other than those that stand in numbers; words in a text group or on their own.
+_COMMAND = re.compile(
+    r"\\(?!(?:text|frac|sqrt|surd|binom|infty|degree|le|ge|ne|in|pm|mp)\b)[A-Za-z]+"
+)
+_WORDS = re.compile(r"\\text\s*\{[^{}]*[A-Za-z][^{}]*\}|(?<!\\)\b[A-Za-z]{4,}")
+_CASES = re.compile(r"(?:begin|end)\{cases\}")
 _LATEX = [LatexExtractionConfig()]
 
 
-def is_candidate(text: str) -> bool:
-    """Says whether a normalized answer is small enough, and of a kind to ask about."""
-    return (
+def is_well_formed(gold: str) -> bool:
+    """Says whether a reference that is not read here is still words, or other mathematics."""
+    balanced = gold.replace(r"\{", "").count("{") == gold.replace(r"\}", "").count("}")
+    return balanced and bool(_COMMAND.search(gold) or _WORDS.search(gold))
+
+
+def is_candidate(gold: str, answer: str) -> bool:
+    """Says whether two normalized answers are small enough, and of a kind to ask about."""
+    return bool(_CALCULUS.search(gold) or _CALCULUS.search(answer)) and all(
         len(text) <= _MAX_CHARACTERS
         and text.isascii()
-        and bool(_CALCULUS.search(text))
         and text.count("^") <= _MAX_POWERS
         and not _REFUSED.search(text)
-        and not _WORD.search(text.replace("begin{cases}", "").replace("end{cases}", ""))
+        and not _WORD.search(_CASES.sub("", text))
+        for text in (gold, answer)
     )
 
 

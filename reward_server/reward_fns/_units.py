@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import re
+
 from reward_server.reward_fns._tokens import FUNCTIONS, Token
 
 _SPELLINGS = {
@@ -70,7 +72,8 @@ def _unit_start(tokens: list[Token]) -> int:
         if token.kind in ("text", "word") and _is_unit(token):
             i -= 1
         elif token.text in ("%", r"\degree") and i == end:
-            return i - 1
+            # In `\sin 30^\circ` it belongs to the argument.
+            return end if any(t.text in FUNCTIONS for t in tokens) else i - 1
         elif i < end and token.text in ("/", "*") and before and _is_unit(before):
             i -= 1
         elif (power := _power(tokens[:i])) and i > power and _is_unit(tokens[i - power - 1]):
@@ -93,13 +96,9 @@ def _unit_start(tokens: list[Token]) -> int:
 
 
 def _power(tokens: list[Token]) -> int:
-    """Length of a `^2` or `^{2}` at the end."""
-    texts = [token.text for token in tokens[-4:]]
-    if len(texts) >= 2 and texts[-2] == "^" and texts[-1] in ("2", "3"):
-        return 2
-    if len(texts) == 4 and texts[0:2] == ["^", "{"] and texts[2] in ("2", "3") and texts[3] == "}":
-        return 4
-    return 0
+    """Length of a power like `^2` or `^{-1}` at the end."""
+    match = re.search(r"\^ (?:[23]|\{ (?:- )?[123] \})$", " ".join(t.text for t in tokens[-5:]))
+    return len(match[0].split()) if match else 0
 
 
 def _words(token: Token) -> list[str]:

@@ -100,7 +100,7 @@ def _is_right(completion: object, gold: Any, relative_tolerance: float) -> bool:
     golds = gold if isinstance(gold, list | tuple) else [gold]
     if not golds:
         raise BadGold("answer", _RULE, gold)
-    references = [_gold(str(g) if _is_text_or_number(g) else "", repr(g)) for g in golds]
+    references = [_gold(str(g) if _is_text_or_number(g) else "") for g in golds]
     text = final_text(completion)
     found = find_answer(text) if text is not None else None
     if found is None:
@@ -119,24 +119,24 @@ def _is_text_or_number(gold: Any) -> bool:
 
 
 @functools.lru_cache(maxsize=4096)
-def _gold(text: str, shown: str) -> _Gold:
+def _gold(text: str) -> _Gold:
     """Reads a reference and compares it to itself."""
+    given = text
     try:
-        text = normalize(last_box(text) or text)
-    except Unreadable:
-        raise BadGold("answer", _RULE, shown) from None
-    if len(text) > 1 and not any(c.isalnum() or c == "\\" for c in text):
-        raise BadGold("answer", _RULE, shown)
-    try:
+        box = last_box(text)
+        text = normalize(text if box is None else box)
+        if text.lower() in ("nan", "null"):
+            raise Unreadable("missing value")
         shape = read_shape(text)
-    except Unreadable:
-        return _Gold(text, None)
-    try:
-        defined = _defined(shape)
+        if not _defined(shape):
+            raise BadGold("answer", _RULE, given)
     except _evaluate.TooBig:
         return _Gold(text, None)
-    if not defined:
-        raise BadGold("answer", _RULE, shown)
+    except Unreadable:
+        if not _symbolic.is_well_formed(text):
+            raise BadGold("answer", _RULE, given) from None
+        # Words or mathematics of another kind: right if spelled alike, or if math-verify says so.
+        return _Gold(text, None)
     return _Gold(text, shape)
 
 
@@ -172,6 +172,4 @@ def _equal(gold: _Gold, found: str, relative_tolerance: float) -> bool:
         return False
     except Unreadable:
         pass
-    if not all(map(_symbolic.is_candidate, (gold.text, found))):
-        return False
-    return _symbolic.verified(gold.text, found)
+    return _symbolic.is_candidate(gold.text, found) and _symbolic.verified(gold.text, found)
