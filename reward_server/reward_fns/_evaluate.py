@@ -16,7 +16,7 @@ from typing import Any
 import mpmath
 
 from reward_server.reward_fns._expression import Tree, is_decimal
-from reward_server.reward_fns._normalize import Unreadable
+from reward_server.reward_fns._normalize import TooBig, Unreadable
 
 RELATIVE_TOLERANCE = 1e-6
 _DIGITS = 60
@@ -38,10 +38,6 @@ class Undefined(ArithmeticError):  # noqa: N818 - a value that does not exist is
     """An expression has no value here."""
 
 
-class TooBig(Unreadable):
-    """A number is too large to be worth its computation."""
-
-
 def symbols(tree: Tree) -> set[str]:
     """Returns the names of the variables of a tree."""
     if tree[0] == "sym":
@@ -61,6 +57,23 @@ def value(tree: Tree) -> Any:
         TooBig: it is not computed.
     """
     return _run(tree, {}, is_complex=True)
+
+
+def rational(tree: Tree) -> Fraction:
+    """Returns the value of a tree without variables, to 60 digits if it is irrational.
+
+    Raises:
+        Undefined: it is no finite real number.
+        TooBig: it is not computed.
+    """
+    found = value(tree)
+    if isinstance(found, Fraction):
+        return found
+    found = _real(found)
+    if mp.isinf(found) or abs(mp.mag(found)) > _MAX_MAGNITUDE:
+        raise Undefined("infinite")
+    sign, mantissa, exponent, _ = found._mpf_
+    return (-1) ** sign * Fraction(int(mantissa)) * Fraction(2) ** exponent
 
 
 def same_value(left: Tree, right: Tree, relative_tolerance: float = RELATIVE_TOLERANCE) -> bool:
@@ -118,15 +131,6 @@ def proportional(left: Tree, right: Tree, *, positive: bool = False) -> bool:
     if len(ratios) < _MIN_AGREEING or (positive and _compare(ratios[0]) < 0):
         return False
     return all(_agree(ratios[0], ratio) for ratio in ratios[1:])
-
-
-def less(left: Tree, right: Tree) -> bool:
-    """Says whether one constant is less than another."""
-    try:
-        a, b = value(left), value(right)
-        return bool(_real(a) < _real(b))
-    except Undefined:
-        return False
 
 
 def _coordinate(name: str, i: int) -> Fraction:

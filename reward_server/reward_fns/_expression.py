@@ -11,7 +11,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from reward_server.reward_fns._normalize import Unreadable
+from reward_server.reward_fns._normalize import TooBig, Unreadable
 from reward_server.reward_fns._tokens import FUNCTIONS, GREEK, Token
 
 Tree = tuple[Any, ...]
@@ -27,11 +27,11 @@ def number(text: str) -> Fraction:
     """Returns the exact value of a decimal literal.
 
     Raises:
-        Unreadable: it has too many digits or too large an exponent.
+        TooBig: it has too many digits or too large an exponent.
     """
     _, _, exponent = text.lower().partition("e")
     if len(text) > MAX_DIGITS or (exponent and abs(int(exponent)) > _MAX_EXPONENT):
-        raise Unreadable("number too long")
+        raise TooBig("number")
     return Fraction(text)
 
 

@@ -56,24 +56,30 @@ class _Found:
     end: int
 
 
-def final_text(completion: object) -> str | None:
-    """Returns the part of a completion that is graded, or None.
-
-    The text up to its first end token and after its last closing think tag. None if there is no
-    text, or a think block is open at its end.
-    """
+def without_special_text(completion: object) -> str:
+    """Returns a completion up to its first end token, without padding; empty if it is no text."""
     if not isinstance(completion, str):
-        return None
+        return ""
     if leading := _LEADING_PAD.match(completion):
         completion = completion[leading.end() :]
     if end := _END.search(completion):
         completion = completion[: end.start()]
+    return _PAD.sub("", completion)
+
+
+def final_text(completion: object) -> str | None:
+    """Returns the part of a completion that is graded, or None.
+
+    The text up to its first end token and after its last closing think tag. None if a think block
+    is open at its end.
+    """
+    text = without_special_text(completion)
     start, is_open = 0, False
-    for tag in _THINK_TAG.finditer(completion):
+    for tag in _THINK_TAG.finditer(text):
         is_open = not (tag[1] or tag[2])
         if not is_open:
             start = tag.end()
-    return None if is_open else _PAD.sub("", completion[start:])
+    return None if is_open else text[start:]
 
 
 def find_answer(text: str) -> str | None:
@@ -86,7 +92,7 @@ def find_answer(text: str) -> str | None:
     boxes, tag = _boxes(text), last_tag(text)
     if tag is not None and (not boxes or boxes[-1].end <= tag.end):
         inner = _boxes(tag.text)
-        return find_answer(tag.text) if inner else _without_lead(tag.text)
+        return find_answer(tag.text) if inner else without_lead(tag.text)
     if boxes:
         return _from_boxes(text, boxes)
     return _from_phrase(text)
@@ -189,6 +195,7 @@ def _from_phrase(text: str) -> str | None:
     return (rest[: end.start()] if end else rest).rstrip("*_ ")
 
 
-def _without_lead(text: str) -> str:
+def without_lead(text: str) -> str:
+    """Returns a text without "the answer is" before it."""
     lead = _LEAD.match(text)
     return text[lead.end() :] if lead else text

@@ -14,6 +14,10 @@ class Unreadable(ValueError):  # noqa: N818 - an answer that is refused is no er
     """A text is not one answer of a form that is compared here."""
 
 
+class TooBig(Unreadable):
+    """A number is too large to be worth its computation."""
+
+
 _CHARACTERS = {
     **dict.fromkeys("\u2212\u2010\u2011\u2012\u2013\u2014\ufe63\uff0d\u207b", "-"),
     **dict.fromkeys("\u00d7\u22c5\u00b7\u2217\u2219\u2022", "*"),

@@ -13,7 +13,7 @@ from typing import Any
 from reward_server.reward_fns import _evaluate, _symbolic
 from reward_server.reward_fns._compare import same
 from reward_server.reward_fns._extract import final_text, find_answer, last_box
-from reward_server.reward_fns._normalize import Unreadable, normalize
+from reward_server.reward_fns._normalize import TooBig, Unreadable, normalize
 from reward_server.reward_fns._shapes import Expression, Group, Matrix, Shape, plain, read_shape
 from reward_server.reward_fns.errors import BadGold
 
@@ -100,7 +100,9 @@ def _is_right(completion: object, gold: Any, relative_tolerance: float) -> bool:
     golds = gold if isinstance(gold, list | tuple) else [gold]
     if not golds:
         raise BadGold("answer", _RULE, gold)
-    references = [_gold(str(g) if _is_text_or_number(g) else "") for g in golds]
+    if not all(map(_is_text_or_number, golds)):
+        raise BadGold("answer", _RULE, gold)
+    references = [_gold(str(g)) for g in golds]
     text = final_text(completion)
     found = find_answer(text) if text is not None else None
     if found is None:
@@ -122,15 +124,18 @@ def _is_text_or_number(gold: Any) -> bool:
 def _gold(text: str) -> _Gold:
     """Reads a reference and compares it to itself."""
     given = text
+    box = last_box(text)
     try:
-        box = last_box(text)
         text = normalize(text if box is None else box)
-        if text.lower() in ("nan", "null"):
-            raise Unreadable("missing value")
+    except Unreadable:
+        text = ""
+    if text.lower() in ("", "nan", "null", r"\ldots"):
+        raise BadGold("answer", _RULE, given)
+    try:
         shape = read_shape(text)
         if not _defined(shape):
             raise BadGold("answer", _RULE, given)
-    except _evaluate.TooBig:
+    except TooBig:
         return _Gold(text, None)
     except Unreadable:
         if not _symbolic.is_well_formed(text):
@@ -168,7 +173,7 @@ def _equal(gold: _Gold, found: str, relative_tolerance: float) -> bool:
         shape = read_shape(found)
         if gold.shape is not None:
             return same(gold.shape, shape, relative_tolerance)
-    except _evaluate.TooBig:
+    except TooBig:
         return False
     except Unreadable:
         pass
