@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 from reward_server.reward_fns import _evaluate
 from reward_server.reward_fns._expression import Tree
 from reward_server.reward_fns._shapes import (
@@ -33,7 +35,7 @@ class _Comparison:
     def __init__(self, relative_tolerance: float) -> None:
         self._tolerance = relative_tolerance
 
-    def shapes(self, gold: Shape, answer: Shape) -> bool:
+    def shapes(self, gold: Shape, answer: Shape) -> bool:  # noqa: PLR0911 - a return a shape
         if isinstance(gold, Named) and isinstance(answer, Named):
             if gold.name != answer.name:
                 return self._as_relations(gold, answer)
@@ -62,9 +64,7 @@ class _Comparison:
         if len(units) > 1 and "percent" in units:
             # 28 % may be written as 28 and as 0.28.
             left, right = (
-                ("div", x.tree, ("num", _evaluate.Fraction(100), False))
-                if x.unit == "percent"
-                else x.tree
+                ("div", x.tree, ("num", Fraction(100), False)) if x.unit == "percent" else x.tree
                 for x in (gold, answer)
             )
             return self._values(left, right)

@@ -73,7 +73,8 @@ def rational(tree: Tree) -> Fraction:
     if mp.isinf(found) or abs(mp.mag(found)) > _MAX_MAGNITUDE:
         raise Undefined("infinite")
     sign, mantissa, exponent, _ = found._mpf_
-    return (-1) ** sign * Fraction(int(mantissa)) * Fraction(2) ** exponent
+    exact = Fraction(int(mantissa)) * Fraction(2) ** int(exponent)
+    return -exact if sign else exact
 
 
 def same_value(left: Tree, right: Tree, relative_tolerance: float = RELATIVE_TOLERANCE) -> bool:
@@ -169,7 +170,7 @@ def _is_zero(a: Any) -> bool:
 
 def _compare(a: Any) -> int:
     a = _real(a)
-    return (a > 0) - (a < 0)
+    return int(a > 0) - int(a < 0)
 
 
 def _divide(a: Any, b: Any) -> Any:
@@ -277,9 +278,9 @@ class _Evaluator:
                 power = self._power(_float(-a), _float(b))
                 return -power if b.numerator % 2 else power
         a, b = _float(a), _float(b)
-        if a != 0 and not mp.isinf(a) and not mp.isinf(b):
-            if abs(b) * (1 + abs(mp.log(abs(a)))) > _MAX_BITS:
-                raise TooBig("power")
+        is_finite = a != 0 and not mp.isinf(a) and not mp.isinf(b)
+        if is_finite and abs(b) * (1 + abs(mp.log(abs(a)))) > _MAX_BITS:
+            raise TooBig("power")
         return mp.power(a, b)
 
     def _root(self, tree: Tree, degree: Tree) -> Any:

@@ -165,7 +165,7 @@ class _Reader:
             return ("pow", tree, self._exponent())
         return tree
 
-    def _atom(self) -> Tree:
+    def _atom(self) -> Tree:  # noqa: PLR0911 - a return a kind
         token = self._peek()
         self._at += 1
         if token.kind == "number":
@@ -217,7 +217,7 @@ class _Reader:
         return ("num", number(token.text) + period, False)
 
     def _mixed(self, whole: Fraction) -> Tree | None:
-        """Reads the fraction of a mixed number: `1 1/4` and `1\\frac{1}{4}`."""
+        r"""Reads the fraction of a mixed number: `1 1/4` and `1\\frac{1}{4}`."""
         ahead = [self._peek(i) for i in range(7)]
         texts = [token.text for token in ahead]
         if ahead[0].kind == "number" and texts[1] == "/" and ahead[2].kind == "number":
@@ -239,9 +239,9 @@ class _Reader:
         if token.kind == "number" and token.text.isdigit() and len(token.text) > 1:
             self._tokens[self._at] = Token("number", token.text[1:])
             return ("num", Fraction(token.text[0]), False)
-        if token.kind == "sign" and token.text not in ("{", r"\frac", r"\sqrt"):
-            if token.text[1:] not in GREEK:
-                raise Unreadable("argument is missing")
+        can_stand_alone = token.text in ("{", r"\frac", r"\sqrt") or token.text[1:] in GREEK
+        if token.kind == "sign" and not can_stand_alone:
+            raise Unreadable("argument is missing")
         if self._take("{"):
             tree = self._sum()
             self._expect("}")

@@ -53,6 +53,10 @@ _CHARACTERS = {
 }
 _SUPERSCRIPT = re.compile("[\u2070\u00b9\u00b2\u00b3\u2074-\u2079\u207a\u207b\u207f]+")
 _SUBSCRIPT = re.compile("[\u2080-\u2089]+")
+_TEXT = (
+    "text(?:bf|it|rm|sf|tt|normal|up|md)?|mathrm|mathbf|mathit|mathsf|mathtt|mathcal|mbox|hbox"
+    r"|operatorname\*?|rm|bf|boldsymbol|bm|emph|ensuremath"
+)
 _SPELLINGS = [
     (re.compile(pattern), new)
     for pattern, new in (
@@ -68,11 +72,7 @@ _SPELLINGS = [
         (r"\\[()\[\]]", " "),
         (r"(?:\\mathop|\\mathrm|\\textrm|\\rm|\\operatorname\*?)\s*\{\s*e\s*\}", "e "),
         (r"\\(?:mathrm|operatorname\*?|mathop)\s*\{\s*([a-z]{2,7})\s*\}(?=\s*[\^({\\_])", r"\\\1 "),
-        (
-            r"\\(?:text(?:bf|it|rm|sf|tt|normal|up|md)?|mathrm|mathbf|mathit|mathsf|mathtt|mathcal"
-            r"|mbox|hbox|operatorname\*?|rm|bf|boldsymbol|bm|emph|ensuremath)(?=\s*\{)",
-            r"\\text",
-        ),
+        (rf"\\(?:{_TEXT})(?=\s*\{{)", r"\\text"),
         (r"\\text\s*\{\s*\}", ""),
         (r"\\text\s*\{(?=[^{}]*[\\{])", "{"),
         (r"\\text\s*\{\s*([-+]?[0-9][0-9.,]*)\s+([A-Za-z %/]+)\}", r" \1 \\text{\2}"),

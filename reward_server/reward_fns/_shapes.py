@@ -130,12 +130,11 @@ def _several(tokens: list[Token]) -> Shape:
     if names and len(names) == 1 and all(isinstance(item, Named) for item in items):
         values = tuple(item.value for item in items if isinstance(item, Named))
         return Named(names.pop(), Group("list", values))
-    flat = [x for item in items for x in (item.items if _is_list(item) else (item,))]
-    return Group("list", tuple(flat))
+    return Group("list", tuple(part for item in items for part in _flat(item)))
 
 
-def _is_list(shape: Shape) -> bool:
-    return isinstance(shape, Group) and shape.kind == "list"
+def _flat(shape: Shape) -> tuple[Shape, ...]:
+    return shape.items if isinstance(shape, Group) and shape.kind == "list" else (shape,)
 
 
 def _conjunctions(tokens: list[Token]) -> tuple[list[Token], bool]:
@@ -184,34 +183,33 @@ def _single(tokens: list[Token]) -> Shape:
 
 
 def _name(tokens: list[Token]) -> str:
-    """Returns the name that the tokens are, or nothing."""
+    r"""Returns the name that the tokens are (`x`, `AB`, `f(x)`, `(x, y)`, `\text{Area}`), or ""."""
     if not tokens or len(tokens) > 12:
         return ""
     text = "".join(token.text for token in tokens)
     if bracketed(tokens) and tokens[0].text == "(":
         parts = split(tokens[1:-1], ",")
-        return text if len(parts) > 1 and all(_name(part) for part in parts) else ""
-    first = (
-        tokens[1]
-        if tokens[0].text in (r"\angle", r"\triangle", "|") and len(tokens) > 1
-        else tokens[0]
-    )
-    if first.kind == "word":
-        word = first.text
-        if word in FUNCTIONS or word in ("e", "i", "pi", "sqrt"):
-            return ""
-        if len(word) > 1 and not (word.isupper() or len(word) > 3):
-            return ""
-    elif first.kind != "text" and first.text[1:] not in GREEK:
+        return text if len(parts) > 1 and all(map(_name, parts)) else ""
+    if tokens[0].text in (r"\angle", r"\triangle", "|"):
+        tokens = tokens[1:]
+    if not tokens or not _starts_name(tokens[0]):
         return ""
-    rest = tokens[tokens.index(first) + 1 :]
-    if any(token.text in ("+", "-", "*", "/", "^") for token in outside(rest)):
+    rest = tokens[1:]
+    if any(token.text in "+-*/^" for token in outside(rest)):
         return ""
-    if rest and not (rest[0].text in ("_", "(", "'", "|") or first.kind == "text"):
+    if rest and tokens[0].kind != "text" and rest[0].text not in ("_", "(", "'", "|"):
         return ""
-    return (
-        text.replace("{", "").replace("}", "").replace("|", "").lower() if len(text) > 1 else text
-    )
+    for sign in "{}|":
+        text = text.replace(sign, "")
+    return text.lower() if len(text) > 1 else text
+
+
+def _starts_name(token: Token) -> bool:
+    if token.kind != "word":
+        return token.kind == "text" or token.text[1:] in GREEK
+    # `xy = 6` is an equation, `AB = 6` names a length.
+    is_product = len(token.text) in (2, 3) and not token.text.isupper()
+    return not is_product and token.text not in (*FUNCTIONS, "e", "i", "pi", "sqrt")
 
 
 def _relation(parts: list[list[Token]], signs: list[str]) -> Shape:
@@ -281,7 +279,7 @@ def _without(value: Tree) -> Group:
 
 def _inequality(parts: list[list[Token]], signs: list[str]) -> Shape:
     if signs[0] in (">", r"\ge"):
-        parts = parts[::-1]
+        parts.reverse()
         signs = [{">": "<", r"\ge": r"\le"}.get(sign, "?") for sign in signs[::-1]]
     if not all(sign in ("<", r"\le") for sign in signs) or len(parts) > 3:
         raise Unreadable("inequalities")
@@ -339,9 +337,9 @@ def _set(tokens: list[Token]) -> Shape | None:
     difference = split(tokens, r"\setminus")
     if len(difference) == 2 and "".join(t.text for t in difference[0]) == r"\mathbb{R}":
         removed = _single(difference[1])
-        if isinstance(removed, Group) and removed.kind == "set" and len(removed.items) == 1:
-            if isinstance(removed.items[0], Expression):
-                return _without(removed.items[0].tree)
+        items = removed.items if isinstance(removed, Group) and removed.kind == "set" else ()
+        if len(items) == 1 and isinstance(items[0], Expression):
+            return _without(items[0].tree)
     return None
 
 

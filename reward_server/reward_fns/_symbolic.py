@@ -61,7 +61,7 @@ def verified(gold: str, answer: str) -> bool:
                 f"${text}$",
                 extraction_config=_LATEX,
                 fallback_mode="no_fallback",
-                parsing_timeout=seconds,  # type: ignore[arg-type]
+                parsing_timeout=seconds,
             )
             for text in (gold, answer)
         )

@@ -14,7 +14,7 @@ MAX_DEPTH = 90
 
 FUNCTIONS = {
     name: name
-    for name in (
+    for name in (  # noqa: SIM905
         "sin cos tan cot sec csc sinh cosh tanh coth arcsin arccos arctan arccot arcsec arccsc"
         " exp ln log lg abs floor ceil"
     ).split()
@@ -45,7 +45,7 @@ class Token:
     """One token.
 
     Attributes:
-        kind: "number", "text" (of a \\text group), "word" (letters) or "sign" (all else).
+        kind: "number", "text" (of a text group), "word" (letters) or "sign" (all else).
         text: its text; a command has its backslash.
         blank: whether white space stands before it.
     """

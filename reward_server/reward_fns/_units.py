@@ -1,6 +1,6 @@
 # Copyright 2026 The Shardward Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Takes the unit off an answer: `35 cm`, `42 \\text{km/h}`, `$5`, `5 million dollars`, `90^\\circ`."""
+r"""Takes the unit off an answer: `35 cm`, `42 \text{km/h}`, `$5`, `5 million`, `90^\circ`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ _SPELLINGS = {
     "mm": "millimeter millimetre", "cm": "centimeter centimetre", "m": "meter metre",
     "km": "kilometer kilometre kms", "in": "inch inche", "ft": "foot feet", "yd": "yard",
     "mi": "mile", "g": "gram gm", "mg": "milligram", "kg": "kilogram kgs", "lb": "pound lbs",
-    "oz": "ounce", "t": "ton tonne", "s": "second sec secs", "min": "minute mins", "h": "hour hr hrs",
+    "oz": "ounce", "t": "ton tonne", "s": "second sec secs", "min": "minute mins",
+    "h": "hour hr hrs",
     "day": "", "week": "", "month": "", "year": "yr yrs", "ml": "milliliter millilitre",
     "l": "liter litre", "dollar": "usd buck", "cent": "", "euro": "eur", "yen": "jpy",
     "rupee": "rs inr", "degree": "deg", "percent": "percentage pct", "mph": "", "rad": "radian",
@@ -23,6 +24,7 @@ _SPELLINGS = {
     "ha": "hectare", "gal": "gallon", "dm": "", "nm": "", "am": "", "pm": "",
 }  # fmt: skip
 _UNITS = {name: unit for unit, names in _SPELLINGS.items() for name in (unit, *names.split())}
+_CURRENCIES = ("dollar", "euro", "lb", "yen", "rupee", "cent")
 _SINGLE = frozenset("gmshltNJWVLC")
 _SCALES = {
     "dozen": 12, "hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9,
@@ -47,11 +49,10 @@ def split_unit(tokens: list[Token]) -> tuple[list[Token], int, str]:
         without one. Tokens without a unit come back as they are.
     """
     prefix = ""
-    if len(tokens) > 1 and tokens[0].kind == "text" and _is_unit(tokens[0], currency=True):
+    if len(tokens) > 1 and _is_currency(tokens[0]):
         prefix, tokens = tokens[0].text, tokens[1:]
-    elif len(tokens) > 2 and tokens[1].kind == "text" and tokens[0].text in ("-", "+"):
-        if _is_unit(tokens[1], currency=True):
-            prefix, tokens = tokens[1].text, [tokens[0], *tokens[2:]]
+    elif len(tokens) > 2 and tokens[0].text in ("-", "+") and _is_currency(tokens[1]):
+        prefix, tokens = tokens[1].text, [tokens[0], *tokens[2:]]
     start = _unit_start(tokens)
     if start == 0:
         return tokens, 1, _canonical(prefix)
@@ -114,25 +115,23 @@ def _words(token: Token) -> list[str]:
     return [word for word in text.split() if word != "."]
 
 
-def _is_unit(token: Token, *, currency: bool = False) -> bool:
-    if token.kind not in ("text", "word"):
-        return False
+def _is_currency(token: Token) -> bool:
+    return token.kind == "text" and _UNITS.get(_singular(token.text.strip())) in _CURRENCIES
+
+
+def _is_unit(token: Token) -> bool:
     words = [word for word in _words(token) if word not in "/^*23-"]
-    if currency:
-        return len(words) == 1 and _UNITS.get(words[0].lower().rstrip("s")) in (
-            "dollar", "euro", "lb", "yen", "rupee", "cent",
-        )  # fmt: skip
-    if not words or len(words) > 4:
-        return False
     if token.kind == "text":
-        return all(w.isalpha() and w.lower() not in _NOT_UNITS for w in words)
-    word = words[0]
-    if word in FUNCTIONS or word in ("pi", "sqrt") or word.lower() in _NOT_UNITS:
+        return 0 < len(words) <= 4 and all(
+            word.isalpha() and word.lower() not in _NOT_UNITS for word in words
+        )
+    word = token.text
+    if token.kind != "word" or word in FUNCTIONS or word in ("pi", "sqrt"):
         return False
-    if len(word) == 1:
+    if len(word) == 1 or word.lower() in _NOT_UNITS:
         return word in _SINGLE
     if word.lower() in _SCALES or _singular(word) in _UNITS:
-        return token.blank or (len(word) > 1 and word.lower() in _UNITS)
+        return token.blank or word.lower() in _UNITS
     return token.blank and len(word) >= 3 and any(vowel in word.lower() for vowel in "aeiouy")
 
 

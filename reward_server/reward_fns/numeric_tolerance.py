@@ -29,7 +29,7 @@ def numeric_tolerance(
     absolute_tolerance: float = 0.0,
     **_: Any,
 ) -> list[float | None]:
-    """Rewards completions whose one number is near the reference.
+    r"""Rewards completions whose one number is near the reference.
 
     Contract: the answer is found as by `math`: last box or closed `<answer>`, or after "final
     answer is". It is one real number or an expression without variables. Right if it differs from
@@ -48,7 +48,7 @@ def numeric_tolerance(
         BadGold: `answer` is no finite number.
 
     Example:
-        `numeric_tolerance(["pi?"], [r"\\boxed{3.14}"], [3.14159])` gives `[1.0]`.
+        `numeric_tolerance(["pi?"], [r"\boxed{3.14}"], [3.14159])` gives `[1.0]`.
     """
     rewards: list[float | None] = []
     for completion, gold in zip(completions, answer, strict=True):

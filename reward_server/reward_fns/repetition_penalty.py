@@ -20,9 +20,9 @@ def repetition_penalty(
 ) -> list[float | None]:
     """Gives 0.0 without repetition, down to nearly -`max_penalty` for one n-gram over and over.
 
-    Contract: `-max_penalty * (1 - distinct / all)`, counted over the n-grams of token ids; the share
-    as in open-r1's repetition penalty, which counts words. 0.0 for completions of fewer tokens than
-    `ngram_tokens`.
+    Contract: `-max_penalty * (1 - distinct / all)`, counted over the n-grams of token ids; the
+    share is that of open-r1's repetition penalty, which counts words. 0.0 for completions of fewer
+    tokens than `ngram_tokens`.
 
     Args:
         prompts: not used.
