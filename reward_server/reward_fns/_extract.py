@@ -19,6 +19,8 @@ _LEADING_PAD = re.compile(rf"(?:\s|{_PADDING}|<\|endoftext\|>)+", re.IGNORECASE)
 _THINK = "think|thinking|thought|reasoning|scratchpad"
 _THINK_TAG = re.compile(rf"<(/?)(?:{_THINK})>|\[(/?)THINK\]", re.IGNORECASE)
 _BOX = re.compile(r"\\(?:boxed|fbox|framebox)(?![A-Za-z])\s*")
+_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
+_MAX_NESTED = 5
 _BRACELESS = re.compile(r"[A-Za-z0-9]|\\[A-Za-z]+")
 _ANSWER_TAG = re.compile(r"<(/?)answer>", re.IGNORECASE)
 _PHRASE = re.compile(
@@ -117,46 +119,42 @@ def last_box(text: str) -> str | None:
 
 
 def _boxes(text: str) -> list[_Found]:
-    # Only the last few can matter: a list of boxes longer than that is no answer.
     found: list[_Found] = []
-    ends = -1
+    closing = _closing_braces(text) if _BOX.search(text) else {}
+    end = -1
     for box in _BOX.finditer(text):
-        if box.start() < ends:
+        if box.start() < end:
             continue  # inside another box
-        content = _braced(text, box.end())
-        if content is not None:
-            found.append(_Found(_unnest(content), box.start(), box.end() + len(content) + 2))
-            ends = found[-1].end
-        elif bare := _BRACELESS.match(text, box.end()):
-            found.append(_Found(bare[0], box.start(), bare.end()))
+        start = box.end()
+        if (close := closing.get(start)) is not None:
+            end = close + 1
+            found.append(_Found(_unnest(text[start + 1 : close]), box.start(), end))
+        elif bare := _BRACELESS.match(text, start):
+            end = bare.end()
+            found.append(_Found(bare[0], box.start(), end))
     return found
 
 
-_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
-_MAX_BOX = 20_000
-
-
-def _braced(text: str, start: int) -> str | None:
-    if text[start : start + 1] != "{":
-        return None
-    depth = 0
-    for brace in _BRACE.finditer(text, start, start + _MAX_BOX):
+def _closing_braces(text: str) -> dict[int, int]:
+    """Returns where each brace that is opened is closed."""
+    closing: dict[int, int] = {}
+    opened: list[int] = []
+    for brace in _BRACE.finditer(text):
         if brace[0] == "{":
-            depth += 1
-        elif brace[0] == "}":
-            depth -= 1
-            if depth == 0:
-                return text[start + 1 : brace.start()]
-    return None
+            opened.append(brace.start())
+        elif brace[0] == "}" and opened:
+            closing[opened.pop()] = brace.start()
+    return closing
 
 
 def _unnest(text: str) -> str:
     # A box in a box marks the same answer twice, or its value: \boxed{x = \boxed{5}}.
-    while box := _BOX.search(text):
-        content = _braced(text, box.end())
-        if content is None:
+    for _ in range(_MAX_NESTED):
+        box = _BOX.search(text)
+        close = _closing_braces(text).get(box.end()) if box else None
+        if box is None or close is None:
             break
-        text = text[: box.start()] + content + text[box.end() + len(content) + 2 :]
+        text = text[: box.start()] + text[box.end() + 1 : close] + text[close + 1 :]
     return text
 
 

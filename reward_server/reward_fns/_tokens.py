@@ -14,7 +14,7 @@ MAX_DEPTH = 90
 
 FUNCTIONS = {
     name: name
-    for name in (  # noqa: SIM905
+    for name in (  # noqa: SIM905 - a list of words
         "sin cos tan cot sec csc sinh cosh tanh coth arcsin arccos arctan arccot arcsec arccsc"
         " exp ln log lg abs floor ceil"
     ).split()
@@ -24,7 +24,7 @@ FUNCTIONS = {
     "asinh": "arsinh", "acosh": "arcosh", "atanh": "artanh",
 }  # fmt: skip
 GREEK = frozenset(
-    "alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi"
+    "alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi"  # noqa: SIM905 - a list of words
     " rho sigma tau upsilon phi varphi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi"
     " Omega ell hbar".split()
 )

@@ -32,7 +32,7 @@ _SCALES = {
 }  # fmt: skip
 # Words after a number that make it another answer, or none.
 _NOT_UNITS = frozenset(
-    "or and maybe perhaps possibly probably either not but no none is are was be if when where for"
+    "or and maybe perhaps possibly probably either not but no none is are was be if when where for"  # noqa: SIM905 - a list of words
     " from to than then to between through until except minus plus times over half half third"
     " quarter more less least most about approximately roughly almost nearly other else wrong"
     " incorrect false true undefined unknown infinity infinite mod modulo squared cubed all any"
