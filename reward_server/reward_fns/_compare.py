@@ -57,7 +57,7 @@ class _Comparison:
 
     def _expressions(self, gold: Expression, answer: Expression) -> bool:
         units = {gold.unit, answer.unit}
-        if "" not in units and len(units) > 1:
+        if "" not in units and len(units) > 1 and not _is_temperature(units):
             return False
         if self._values(gold.tree, answer.tree):
             return True
@@ -73,9 +73,18 @@ class _Comparison:
     def _values(self, gold: Tree, answer: Tree) -> bool:
         return _evaluate.same_value(gold, answer, self._tolerance)
 
-    def _groups(self, gold: Group, answer: Group) -> bool:
+    def _groups(self, gold: Group, answer: Group) -> bool:  # noqa: PLR0911 - a return a kind
         if gold.kind == answer.kind == "ratio":
             return self._ratios(gold.items, answer.items)
+        kinds = {gold.kind, answer.kind}
+        if kinds == {"list", "()"} and all(
+            isinstance(item, Named)
+            for group in (gold, answer)
+            if group.kind == "list"
+            for item in group.items
+        ):
+            # `x = 1, y = 2` is the point (1, 2).
+            return self._ordered(gold.items, answer.items)
         if gold.kind not in _UNORDERED or answer.kind not in _UNORDERED:
             return gold.kind == answer.kind and self._ordered(gold.items, answer.items)
         if "union" in (gold.kind, answer.kind) and gold.kind != answer.kind:
@@ -142,6 +151,10 @@ def _relation(shape: Shape) -> Relation | None:
 
 def _difference(relation: Relation) -> Tree:
     return ("add", relation.left, ("neg", relation.right))
+
+
+def _is_temperature(units: set[str]) -> bool:
+    return "degree" in units and all(unit.startswith("degree") for unit in units)
 
 
 def _has_dots(items: tuple[Shape, ...]) -> bool:

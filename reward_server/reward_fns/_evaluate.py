@@ -1,6 +1,6 @@
 # Copyright 2026 The Shardward Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Evaluates expression trees: rationals exactly, the rest to 60 digits, within bounds of size.
+"""Evaluates expression trees: rationals exactly, the rest to 200 digits, within bounds of size.
 
 Two trees with variables are the same if they agree at points where both have a value over the
 reals (over the complex numbers if `i` stands in one of them).
@@ -19,7 +19,7 @@ from reward_server.reward_fns._expression import Tree, is_decimal
 from reward_server.reward_fns._normalize import TooBig, Unreadable
 
 RELATIVE_TOLERANCE = 1e-6
-_DIGITS = 60
+_DIGITS = 200
 _MAX_BITS = 100_000
 _MAX_BITS_AT_POINT = 20_000
 _MAX_WORK = 20  # so many numbers of the largest size
@@ -30,8 +30,8 @@ _MIN_AGREEING = 4
 
 mp = mpmath.mp.clone()
 mp.dps = _DIGITS
-_EQUAL = mp.mpf(10) ** -40
-_ZERO = mp.mpf(10) ** -50
+_EQUAL = mp.mpf(10) ** -150
+_ZERO = mp.mpf(10) ** -170
 
 
 class Undefined(ArithmeticError):  # noqa: N818 - a value that does not exist is no error
@@ -60,7 +60,7 @@ def value(tree: Tree) -> Any:
 
 
 def rational(tree: Tree) -> Fraction:
-    """Returns the value of a tree without variables, to 60 digits if it is irrational.
+    """Returns the value of a tree without variables, to 200 digits if it is irrational.
 
     Raises:
         Undefined: it is no finite real number.
@@ -80,7 +80,7 @@ def rational(tree: Tree) -> Fraction:
 def same_value(left: Tree, right: Tree, relative_tolerance: float = RELATIVE_TOLERANCE) -> bool:
     """Says whether two trees have the same value for all values of their variables.
 
-    Rationals must be equal. Real numbers must agree to 40 digits, or within `relative_tolerance`
+    Rationals must be equal. Real numbers must agree to 150 digits, or within `relative_tolerance`
     if one of the two is written as a decimal and the other is irrational.
 
     Raises:

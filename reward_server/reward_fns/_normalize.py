@@ -61,6 +61,7 @@ _SPELLINGS = [
     (re.compile(pattern), new)
     for pattern, new in (
         (r"\\\\\s*(?:\[[^\[\]]{0,20}\])?|\\cr(?![A-Za-z])", r"\\newline "),
+        (r"\\underline\s*(?=\{)", ""),
         (r"\\[dtcs]frac(?![A-Za-z])|\\nicefrac(?![A-Za-z])", r"\\frac"),
         (r"\\[dt]binom(?![A-Za-z])", r"\\binom"),
         (r"\\(?:left|right|middle|[bB]igg?[lrm]?)(?![A-Za-z])\s*\.?", ""),
@@ -93,6 +94,7 @@ _SPELLINGS = [
         (r"\\(?:dots[cbmi]?|cdots|ldots)(?![A-Za-z])|\.\.\.", r"\\ldots "),
         (r"\\(?:approx|simeq|approxeq)(?![A-Za-z])", r"\\approx "),
         (r"\^\s*\{?\s*\\circ(?![A-Za-z])\s*\}?|\\degrees?(?![A-Za-z])", r"\\degree "),
+        (r"\\degree \s*(?:\\text\s*\{\s*([CF])\s*\}|([CF])(?![A-Za-z]))", r"\\text{degree\1\2}"),
         (r"\\%", "%"),
         (r"\\(?:land|wedge)(?![A-Za-z])", r"\\text{and}"),
         (r"\\(?:lor|vee)(?![A-Za-z])", r"\\text{or}"),
@@ -102,6 +104,13 @@ _SPELLINGS = [
         (r"\\tag\s*\{[^{}]*\}", ""),
     )
 ]
+_LEAD = re.compile(
+    r"\\text\s*\{\s*(?:the\s+)?(?:final\s+)?answer(?:\s+is)?\s*:?\s*\}", re.IGNORECASE
+)
+_TEXT_DOLLAR = re.compile(r"\\text(?:bf|rm)?\s*\{\s*\\?\$\s*\}")
+_BASE = re.compile(r"_\s*\{?\s*\\text\s*\{\s*([a-z]+)\s*\}\s*\}?")
+_BASES = {"two": "2", "three": "3", "four": "4", "five": "5", "six": "6", "seven": "7"}
+_BASES |= {"eight": "8", "nine": "9", "ten": "10", "eleven": "11", "twelve": "12"}
 # `2 100/102` is a mixed number.
 _BLANK_GROUPS = re.compile(r"(?<![0-9.,])[0-9]{1,3}(?: [0-9]{3})+(?![0-9.,]| ?/)")
 _COMMA_GROUPS = re.compile(r"(?<![0-9.,])[0-9]{1,3}(?:,[0-9]{3})+(?![0-9]|,[0-9])")
@@ -120,14 +129,16 @@ def normalize(text: str) -> str:
     text = text.strip().strip("`").strip()
     while len(text) > 4 and text.startswith("**") and text.endswith("**"):
         text = text[2:-2].strip()
+    text = _TEXT_DOLLAR.sub("$", text)
     # One dollar sign is money, two are delimiters.
     if text.replace(r"\$", "").count("$") == 1 or r"\$" in text:
         text = text.replace(r"\$", "$").replace("$", r"\text{dollar}", 1)
     text = text.replace("$", " ")
     for pattern, new in _SPELLINGS:
         text = pattern.sub(new, text)
+    text = _BASE.sub(lambda m: f"_{{{_BASES.get(m[1], m[1])}}}", _LEAD.sub("", text))
     text = _join_groups(" ".join(text.split()))
-    text = text.rstrip(" .,;:")
+    text = text.removesuffix(r"\newline").rstrip(" .,;:")
     if not text:
         raise Unreadable("empty")
     return text

@@ -21,7 +21,7 @@ _CALCULUS = re.compile(
     r"|max|min|Re|Im|arg|bmod|pmod|mod|cap|in|forall|exists|to|rightarrow|vec|hat|overline)(?![A-Za-z])"
 )
 _REFUSED = re.compile(
-    r"\\text|[0-9]{4,}\s*!|\^\s*\{?\s*[0-9(]{4,}|\^[^{}]{0,3}\^|!\s*!|['\"@#`]|__"
+    r"\\text|\\(?:sum|prod)[^=]*=[^^]*\^\s*\{[^{}]*\^|[0-9]{4,}\s*!|\^\s*\{?\s*[0-9(]{4,}|\^[^{}]{0,3}\^|!\s*!|['\"@#`]|__"
 )
 _WORD = re.compile(r"(?<!\\)(?<![A-Za-z\\])[A-Za-z]{4,}")
 # Commands other than those that stand in numbers; words in a text group or on their own.

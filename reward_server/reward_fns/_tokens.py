@@ -91,6 +91,14 @@ def tokenize(text: str) -> list[Token]:
     return tokens
 
 
+def spelling(text: str) -> object:
+    """Returns what two normalized answers have in common that differ in blanks only."""
+    try:
+        return [(token.kind, token.text) for token in tokenize(text)]
+    except Unreadable:
+        return text
+
+
 def split(tokens: list[Token], *separators: str) -> list[list[Token]]:
     """Cuts tokens at the signs that stand outside all brackets.
 

@@ -11,7 +11,8 @@ from reward_server.reward_fns import _evaluate
 from reward_server.reward_fns._expression import Tree
 from reward_server.reward_fns._extract import final_text, last_box
 from reward_server.reward_fns._normalize import Unreadable, normalize
-from reward_server.reward_fns._shapes import Expression, read_shape
+from reward_server.reward_fns._read import read_shape
+from reward_server.reward_fns._shapes import Expression
 from reward_server.reward_fns.errors import BadGold
 
 EXAMPLE: dict[str, Any] = {

@@ -13,8 +13,11 @@ from typing import Any
 from reward_server.reward_fns import _evaluate, _symbolic
 from reward_server.reward_fns._compare import same
 from reward_server.reward_fns._extract import final_text, find_answer, last_box
+from reward_server.reward_fns._letter import letter
 from reward_server.reward_fns._normalize import TooBig, Unreadable, normalize
-from reward_server.reward_fns._shapes import Expression, Group, Matrix, Shape, plain, read_shape
+from reward_server.reward_fns._read import plain, read_shape
+from reward_server.reward_fns._shapes import Expression, Group, Matrix, Shape
+from reward_server.reward_fns._tokens import spelling
 from reward_server.reward_fns.errors import BadGold
 
 EXAMPLE: dict[str, Any] = {
@@ -53,13 +56,14 @@ def math(
     the same elements.
 
     Shape comes before value: expression, tuple or interval (bracket by bracket), set or list (in
-    any order; a set equals a list), union, matrix (a row is no column), equation (multiples are
-    equal; an identity is not), numeral with a base (digits and base, `52_8` is neither 52 nor 42),
-    text (case and punctuation aside). `x < 3` is the interval. A name that one side alone
-    gives (`x = 5`, `f(x) = ...`) is dropped; two names must agree.
+    any order; a set equals a list), union, ratio, matrix (a row is no column), equation (multiples
+    are equal; an identity is not), numeral with a base (digits and base, `52_8` is neither 52 nor
+    42), text (case and punctuation aside). A reference from A to J is a choice: `(A)`, `A. Paris`.
+    `x < 3` is the interval. A name that one side alone gives (`x = 5`, `f(x) = ...`) is dropped;
+    two names must agree.
 
     Value: integers, fractions and finite decimals exactly, so 0.333333 is not 1/3, 3/6 is 1/2,
-    and 10000000001 is not 10000000000. Irrational constants to 40 digits; a decimal against an
+    and 10000000001 is not 10000000000. Irrational constants to 150 digits; a decimal against an
     irrational constant within `relative_tolerance`, no absolute one. Expressions with variables at
     points where both are real. `e` is Euler's number, `i` the imaginary unit, `\log` natural.
     Other things, as integrals, go to math-verify, bounded in size and time. Numbers too large to
@@ -160,9 +164,11 @@ def _defined(shape: Shape) -> bool:
     return True
 
 
-def _equal(gold: _Gold, found: str, relative_tolerance: float) -> bool:
-    if found == gold.text:
+def _equal(gold: _Gold, found: str, relative_tolerance: float) -> bool:  # noqa: PLR0911
+    if found == gold.text or spelling(found) == spelling(gold.text):
         return True
+    if len(gold.text.strip("()")) == 1 and gold.text.strip("()") in "ABCDEFGHIJ":
+        return letter(found) == gold.text.strip("()")
     if not _OPERATOR.search(gold.text) and not _OPERATOR.search(found):
         words = plain(gold.text)
         if len(words) > 1 and words == plain(found):

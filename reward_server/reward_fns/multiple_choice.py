@@ -8,6 +8,7 @@ import re
 from typing import Any
 
 from reward_server.reward_fns._extract import final_text, find_answer, last_box, last_tag
+from reward_server.reward_fns._letter import letter
 from reward_server.reward_fns.errors import BadGold
 
 EXAMPLE: dict[str, Any] = {
@@ -16,14 +17,6 @@ EXAMPLE: dict[str, Any] = {
     "columns": {"answer": "B"},
 }
 
-_NOISE = re.compile(r"\\(?:text(?:bf|it|rm|sf)?|math(?:rm|bf)|[,; !])|[${}*_`\"]")
-_CHOICE = re.compile(
-    r"\s*(?:(?:the\s+)?(?:correct\s+)?(?:final\s+)?(?:answer|option|choice)\s*(?:is\b)?\s*:?\s*)*"
-    r"[(\[]?\s*(?P<letter>[A-Ja-j])\s*(?P<close>[)\]]?\s*[.:]?)(?P<rest>\s.*)?",
-    re.DOTALL | re.IGNORECASE,
-)
-_OTHER = re.compile(r"(?<![A-Za-z])[(\[]?[A-J](?![A-Za-z'])[)\]]?")
-_DOUBT = re.compile(r"\b(?:or|and|maybe|perhaps|possibly|either|not)\b|[?/&]", re.IGNORECASE)
 _PHRASE = re.compile(
     r"\b(?:answer|correct\s+(?:option|choice))(?:\s+is\b|\s*[*_]*:)[:\s*_]*"
     r"(?:(?:option|choice)\s+)?(?=[\\(\[$*A-Ja-j])",
@@ -66,24 +59,11 @@ def _choice(completion: object) -> str | None:
         return None
     if last_box(text) is not None or last_tag(text) is not None:
         found = find_answer(text)
-        return None if found is None else _letter(found)
+        return None if found is None else letter(found)
     start = None
     for phrase in _PHRASE.finditer(text):
         start = phrase.end()
     if start is not None:
-        return _letter(re.split(r"\n|(?<=[).])\s+(?=[A-Z][a-z])", text[start:], maxsplit=1)[0])
+        return letter(re.split(r"\n|(?<=[).])\s+(?=[A-Z][a-z])", text[start:], maxsplit=1)[0])
     lines = text.strip().splitlines()
-    return _letter(lines[-1]) if lines and len(lines[-1].strip()) <= 8 else None
-
-
-def _letter(text: str) -> str | None:
-    text = _NOISE.sub("", text).strip()
-    match = _CHOICE.fullmatch(text)
-    if match is None:
-        return None
-    rest = (match["rest"] or "").strip(" .")
-    if rest and (match["letter"].islower() or not match["close"].strip()):
-        return None
-    if _OTHER.search(rest) or _DOUBT.search(rest):
-        return None
-    return match["letter"].upper()
+    return letter(lines[-1]) if lines and len(lines[-1].strip()) <= 8 else None

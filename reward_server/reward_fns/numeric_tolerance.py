@@ -10,7 +10,8 @@ from typing import Any
 from reward_server.reward_fns import _evaluate
 from reward_server.reward_fns._extract import final_text, find_answer
 from reward_server.reward_fns._normalize import Unreadable, normalize
-from reward_server.reward_fns._shapes import Expression, Named, read_shape
+from reward_server.reward_fns._read import read_shape
+from reward_server.reward_fns._shapes import Expression, Named
 from reward_server.reward_fns.errors import BadGold
 
 EXAMPLE: dict[str, Any] = {
