@@ -34,7 +34,7 @@ _LEAD = re.compile(
 _DELIMITED = re.compile(r"\$\$?([^$]+)\$\$?|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL)
 _SENTENCE_END = re.compile(r"\.\s|\n")
 
-_MARKS = r"[\s$,;.:&*?()]|\\[(),;\[\] !]|\\q?quad|\\text\{|\}"
+_MARKS = r"[\s$,;.:&*?()/|-]|\(?\b[a-h0-9]{1,2}[.)]|\\[(),;\[\] !]|\\q?quad|\\text\{|\}"
 _DOUBT = (
     r"or|maybe|perhaps|possibly|alternatively|alternately|else|either|otherwise|might|could|"
     r"probably|unless|another"
@@ -95,9 +95,8 @@ def find_answer(text: str) -> str | None:
     if tag is not None and (not boxes or boxes[-1].end <= tag.end):
         inner = _boxes(tag.text)
         return find_answer(tag.text) if inner else without_lead(tag.text)
-    if boxes:
-        return _from_boxes(text, boxes)
-    return _from_phrase(text)
+    found = _from_boxes(text, boxes) if boxes else _from_phrase(text)
+    return None if found is None else without_lead(found)
 
 
 def last_tag(text: str) -> _Found | None:
@@ -162,18 +161,18 @@ def _from_boxes(text: str, boxes: list[_Found]) -> str | None:
     last = boxes[-1]
     if _ALTERNATIVE.match(text, last.end, last.end + _BETWEEN * 2):
         return None
+    if not last.text.strip():
+        return None
     parts = [last.text]
     for before, after in zip(boxes[-2::-1], boxes[:0:-1], strict=False):
         between = text[before.end : after.start]
-        if before.text.strip() == last.text.strip() or len(between) > _BETWEEN:
+        if before.text.strip() in ("", last.text.strip()) or len(between) > _BETWEEN:
             break
         if not _JOIN.fullmatch(between):
             if _HEDGE.fullmatch(between):
                 return None
             break
         parts.append(before.text)
-    if not all(part.strip() for part in parts):
-        return None
     return ", ".join(reversed(parts))
 
 

@@ -18,6 +18,10 @@ class TooBig(Unreadable):
     """A number is too large to be worth its computation."""
 
 
+_GREEK = (  # noqa: SIM905 - a list of words
+    "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron pi rho"
+    " sigma sigma tau upsilon phi chi psi omega"
+).split()
 _CHARACTERS = {
     **dict.fromkeys("\u2212\u2010\u2011\u2012\u2013\u2014\ufe63\uff0d\u207b", "-"),
     **dict.fromkeys("\u00d7\u22c5\u00b7\u2217\u2219\u2022", "*"),
@@ -49,7 +53,15 @@ _CHARACTERS = {
     "\u00a3": r"\text{pound}",
     "\u00a5": r"\text{yen}",
     "\u20b9": r"\text{rupee}",
-    **{chr(code): name for code, name in ((0x3C0, r"\pi "), (0x3B8, r"\theta "))},
+    "\u3002": ".",
+    **{chr(0x3B1 + i): rf"\{name} " for i, name in enumerate(_GREEK)},
+    **{
+        chr(code): rf"\{name} "
+        for code, name in (
+            *((0x393, "Gamma"), (0x394, "Delta"), (0x398, "Theta"), (0x39B, "Lambda")),
+            *((0x3A3, "Sigma"), (0x3A6, "Phi"), (0x3A8, "Psi"), (0x3A9, "Omega")),
+        )
+    },
 }
 _SUPERSCRIPT = re.compile("[\u2070\u00b9\u00b2\u00b3\u2074-\u2079\u207a\u207b\u207f]+")
 _SUBSCRIPT = re.compile("[\u2080-\u2089]+")
@@ -62,6 +74,8 @@ _SPELLINGS = [
     for pattern, new in (
         (r"\\\\\s*(?:\[[^\[\]]{0,20}\])?|\\cr(?![A-Za-z])", r"\\newline "),
         (r"\\underline\s*(?=\{)", ""),
+        (r"\\(?:[hv]?phantom|[hv]space\*?)\s*\{[^{}]*\}|\\hfill?(?![A-Za-z])", " "),
+        (r"\\(?:tiny|small|normalsize|large|Large|LARGE|huge|Huge)(?![A-Za-z])", ""),
         (r"\\[dtcs]frac(?![A-Za-z])|\\nicefrac(?![A-Za-z])", r"\\frac"),
         (r"\\[dt]binom(?![A-Za-z])", r"\\binom"),
         (r"\\(?:left|right|middle|[bB]igg?[lrm]?)(?![A-Za-z])\s*\.?", ""),
@@ -138,7 +152,7 @@ def normalize(text: str) -> str:
         text = pattern.sub(new, text)
     text = _BASE.sub(lambda m: f"_{{{_BASES.get(m[1], m[1])}}}", _LEAD.sub("", text))
     text = _join_groups(" ".join(text.split()))
-    text = text.removesuffix(r"\newline").rstrip(" .,;:")
+    text = text.removeprefix(r"\approx ").removesuffix(r"\newline").rstrip(" .,;:")
     if not text:
         raise Unreadable("empty")
     return text

@@ -30,14 +30,14 @@ def gsm8k(
 ) -> list[float | None]:
     """Rewards completions whose marked number equals the reference.
 
-    Contract: the number stands on the line of the last `####`, or, without any `####`, in the last
-    closed `<answer>…</answer>`, after "the answer is" or not; in the completion up to its first
-    end token and after its last closing think tag (an unclosed think block earns 0.0). It is one
-    well-formed number: optional sign and currency, comma groups of three, decimals, an exponent of
-    up to three digits, then a unit or full stop, bold marks aside. A second number, also after
-    another marker on the same line, is a list of guesses and earns 0.0. Unicode digits and minus
-    count as ASCII, number words do not. Compared exactly. No marker, or a tag that never closes,
-    earns 0.0, right in substance or not.
+    Contract: the number stands after the last `####`, on that line or the next, or, without any
+    `####`, in the last closed `<answer>…</answer>`, after "the answer is" or not; in the completion
+    up to its first end token and after its last closing think tag (an unclosed think block earns
+    0.0). It is one well-formed number: optional sign and currency, comma groups of three, decimals,
+    an exponent of up to three digits, then a unit or full stop, bold marks aside. A second number,
+    also after another marker on the same line, is a list of guesses and earns 0.0. Unicode digits
+    and minus count as ASCII, number words do not. Compared exactly. No marker, or a tag that never
+    closes, earns 0.0, right in substance or not.
 
     `answer` is a GSM8K answer text with `####`, a bare number, or a list of numbers in square
     brackets, which the completion then gives in the same way.
