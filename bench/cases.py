@@ -9,6 +9,8 @@ process of its own, which is killed when it hangs.
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import json
 import multiprocessing
 import os
@@ -19,7 +21,10 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from reward_server.reward_fns import BUILT_IN
+
 CASES = Path(__file__).parents[1] / "tests" / "data" / "cases"
+_GIVEN = ("prompts", "completions", "completion_ids")
 LIMIT_S = 10.0
 MEMORY = 4 * 2**30
 
@@ -55,10 +60,6 @@ def function_name(case: dict[str, Any]) -> str:
 
 def built_in(name: str) -> Callable[..., Any]:
     """Imports a built-in reward function."""
-    import importlib
-
-    from reward_server.reward_fns import BUILT_IN
-
     module, _, function = BUILT_IN[name].partition(":")
     found: Callable[..., Any] = getattr(importlib.import_module(module), function)
     return found
@@ -177,6 +178,24 @@ def measure(way: str, name: str, cases: list[dict[str, Any]]) -> list[str]:
     return wrong
 
 
+def contracts() -> str:
+    """Returns the table of the built-in functions: what each rewards, its columns and parameters."""
+    lines = ["| function | what it gives | columns | parameters |", "| --- | --- | --- | --- |"]
+    for name in BUILT_IN:
+        function = built_in(name)
+        parameters = inspect.signature(function).parameters.values()
+        columns = [
+            f"`{p.name}`"
+            for p in parameters
+            if p.kind is p.POSITIONAL_OR_KEYWORD and p.name not in _GIVEN
+        ]
+        values = [f"`{p.name}={p.default!r}`" for p in parameters if p.kind is p.KEYWORD_ONLY]
+        summary = (function.__doc__ or "").partition("\n")[0].rstrip(".")
+        cells = (f"`{name}`", summary, ", ".join(columns) or "-", ", ".join(values) or "-")
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
 def table() -> str:
     """Returns the table of misjudged cases."""
     clear = [
@@ -227,6 +246,7 @@ def speed(repeats: int = 3) -> str:
 def main() -> None:
     """Prints the table, and with `--speed` the rows a second."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    print(contracts() + "\n")
     print(table())
     if "--speed" in sys.argv[1:]:
         print("\n" + speed())

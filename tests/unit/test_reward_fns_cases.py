@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from bench import cases
@@ -60,3 +62,9 @@ def test_every_convention_is_chosen():
     assert sorted(CONVENTIONS) == sorted(
         name for names in CHOSEN.values() for name in names.split()
     )
+
+
+def test_documented_contracts():
+    """The table in the documentation is the one that the command prints."""
+    text = (Path(__file__).parents[2] / "docs" / "rewards.md").read_text("utf-8")
+    assert cases.contracts() in text
