@@ -179,7 +179,7 @@ def measure(way: str, name: str, cases: list[dict[str, Any]]) -> list[str]:
 
 
 def contracts() -> str:
-    """Returns the table of the built-in functions: what each rewards, its columns and parameters."""
+    """Returns the table of the built-in functions, their columns and parameters."""
     lines = ["| function | what it gives | columns | parameters |", "| --- | --- | --- | --- |"]
     for name in BUILT_IN:
         function = built_in(name)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from reward_server.reward_fns import _evaluate
+from reward_server.reward_fns import _equality, _evaluate
 from reward_server.reward_fns._expression import Tree
 from reward_server.reward_fns._shapes import (
     Expression,
@@ -71,7 +71,7 @@ class _Comparison:
         return False
 
     def _values(self, gold: Tree, answer: Tree) -> bool:
-        return _evaluate.same_value(gold, answer, self._tolerance)
+        return _equality.same_value(gold, answer, self._tolerance)
 
     def _groups(self, gold: Group, answer: Group) -> bool:  # noqa: PLR0911 - a return a kind
         if gold.kind == answer.kind == "ratio":
@@ -138,7 +138,7 @@ class _Comparison:
         a, b = _difference(left), _difference(right)
         if not _evaluate.symbols(a) or _evaluate.symbols(a) != _evaluate.symbols(b):
             return False
-        return _evaluate.proportional(a, b, positive=left.sign in ("<", r"\le"))
+        return _equality.proportional(a, b, positive=left.sign in ("<", r"\le"))
 
 
 def _relation(shape: Shape) -> Relation | None:

@@ -1,37 +1,28 @@
 # Copyright 2026 The Shardward Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Evaluates expression trees: rationals exactly, the rest to 200 digits, within bounds of size.
-
-Two trees with variables are the same if they agree at points where both have a value over the
-reals (over the complex numbers if `i` stands in one of them).
-"""
+"""Evaluates expression trees: rationals exactly, the rest to 200 digits, within bounds of size."""
 
 from __future__ import annotations
 
 import math
-import random
 from fractions import Fraction
 from typing import Any
 
 import mpmath
 
-from reward_server.reward_fns._expression import Tree, is_decimal
+from reward_server.reward_fns._expression import Tree
 from reward_server.reward_fns._normalize import TooBig, Unreadable
 
-RELATIVE_TOLERANCE = 1e-6
 _DIGITS = 200
 _MAX_BITS = 100_000
 _MAX_BITS_AT_POINT = 20_000
 _MAX_WORK = 20  # so many numbers of the largest size
 _MAX_MAGNITUDE = 2_000
 _MAX_FACTORIAL = 3_000
-_POINTS = 12
-_MIN_AGREEING = 4
 
 mp = mpmath.mp.clone()
 mp.dps = _DIGITS
-_EQUAL = mp.mpf(10) ** -150
-_ZERO = mp.mpf(10) ** -170
+ZERO = mp.mpf(10) ** -170
 
 
 class Undefined(ArithmeticError):  # noqa: N818 - a value that does not exist is no error
@@ -45,10 +36,6 @@ def symbols(tree: Tree) -> set[str]:
     return set().union(*(symbols(part) for part in tree[1:] if isinstance(part, tuple)))
 
 
-def _has_i(tree: Tree) -> bool:
-    return tree == ("const", "i") or any(_has_i(p) for p in tree[1:] if isinstance(p, tuple))
-
-
 def value(tree: Tree) -> Any:
     """Returns the value of a tree without variables: a Fraction, or a real or complex number.
 
@@ -56,7 +43,7 @@ def value(tree: Tree) -> Any:
         Undefined: it has none.
         TooBig: it is not computed.
     """
-    return _run(tree, {}, is_complex=True)
+    return run(tree, {}, is_complex=True)
 
 
 def rational(tree: Tree) -> Fraction:
@@ -69,7 +56,7 @@ def rational(tree: Tree) -> Fraction:
     found = value(tree)
     if isinstance(found, Fraction):
         return found
-    found = _real(found)
+    found = real(found)
     if mp.isinf(found) or abs(mp.mag(found)) > _MAX_MAGNITUDE:
         raise Undefined("infinite")
     sign, mantissa, exponent, _ = found._mpf_
@@ -77,122 +64,44 @@ def rational(tree: Tree) -> Fraction:
     return -exact if sign else exact
 
 
-def same_value(left: Tree, right: Tree, relative_tolerance: float = RELATIVE_TOLERANCE) -> bool:
-    """Says whether two trees have the same value for all values of their variables.
-
-    Rationals must be equal. Real numbers must agree to 150 digits, or within `relative_tolerance`
-    if one of the two is written as a decimal and the other is irrational.
-
-    Raises:
-        TooBig: one of the two is not computed.
-    """
-    if left == right:
-        return True
-    names = symbols(left) | symbols(right)
-    if not names:
-        try:
-            return _close(left, right, value(left), value(right), relative_tolerance)
-        except Undefined:
-            return False
-    is_complex = _has_i(left) or _has_i(right)
-    agreeing = defined = 0
-    for i in range(_POINTS):
-        point = {name: _coordinate(name, i) for name in names}
-        try:
-            expected = _run(left, point, is_complex=is_complex)
-        except Undefined:
-            continue
-        defined += 1
-        try:
-            found = _run(right, point, is_complex=is_complex)
-        except Undefined:
-            continue
-        if not _agree(expected, found):
-            return False
-        agreeing += 1
-    return agreeing >= _MIN_AGREEING and 3 * agreeing >= defined
-
-
-def proportional(left: Tree, right: Tree, *, positive: bool = False) -> bool:
-    """Says whether one tree is a multiple of the other by a constant that is not zero."""
-    names = symbols(left) | symbols(right)
-    ratios: list[Any] = []
-    for i in range(_POINTS):
-        point = {name: _coordinate(name, i) for name in names}
-        try:
-            a = _run(left, point, is_complex=False)
-            b = _run(right, point, is_complex=False)
-        except Undefined:
-            continue
-        if _is_zero(a) and _is_zero(b):
-            continue
-        if _is_zero(a) or _is_zero(b):
-            return False
-        ratios.append(_divide(a, b))
-    if len(ratios) < _MIN_AGREEING or (positive and _compare(ratios[0]) < 0):
-        return False
-    return all(_agree(ratios[0], ratio) for ratio in ratios[1:])
-
-
-def _coordinate(name: str, i: int) -> Fraction:
-    # Positive and mixed reals, then positive integers for what has values there only.
-    rng = random.Random(f"{name}:{i}")  # noqa: S311 - points, no secrets
-    if i >= 8:
-        return Fraction(rng.randint(1, 40))
-    top = Fraction(rng.randint(30, 330), 97)
-    return -top if i >= 4 and rng.random() < 0.5 else top
-
-
-def _close(left: Tree, right: Tree, a: Any, b: Any, relative_tolerance: float) -> bool:
-    if isinstance(a, Fraction) and isinstance(b, Fraction):
-        return a == b
-    if _agree(a, b):
-        return True
-    if is_decimal(left) != is_decimal(right):
-        return bool(abs(_float(a) - _float(b)) <= relative_tolerance * abs(_float(a)))
-    return False
-
-
-def _agree(a: Any, b: Any) -> bool:
-    if isinstance(a, Fraction) and isinstance(b, Fraction):
-        return a == b
-    a, b = _float(a), _float(b)
-    if mp.isinf(a) or mp.isinf(b):
-        return bool(a == b)
-    if a == 0 or b == 0:
-        return bool(abs(a - b) < _ZERO)
-    return bool(abs(a - b) <= _EQUAL * max(abs(a), abs(b)))
-
-
-def _is_zero(a: Any) -> bool:
-    return a == 0 if isinstance(a, Fraction) else bool(abs(a) < _ZERO)
-
-
-def _compare(a: Any) -> int:
-    a = _real(a)
-    return int(a > 0) - int(a < 0)
-
-
-def _divide(a: Any, b: Any) -> Any:
+def divide(a: Any, b: Any) -> Any:
+    """Returns the quotient, exact for two rationals."""
     if isinstance(a, Fraction) and isinstance(b, Fraction):
         return a / b
-    return _float(a) / _float(b)
+    return to_float(a) / to_float(b)
 
 
-def _float(a: Any) -> Any:
+def to_float(a: Any) -> Any:
+    """Returns a value as a number of mpmath."""
     return mp.mpf(a.numerator) / a.denominator if isinstance(a, Fraction) else a
 
 
-def _real(a: Any) -> Any:
-    a = _float(a)
+def real(a: Any) -> Any:
+    """Returns a value as a real number.
+
+    Raises:
+        Undefined: it is not real.
+    """
+    a = to_float(a)
     if isinstance(a, mp.mpc):
-        if abs(a.imag) > _ZERO:
+        if abs(a.imag) > ZERO:
             raise Undefined("complex")
         a = a.real
     return a
 
 
-def _run(tree: Tree, point: dict[str, Fraction], *, is_complex: bool) -> Any:
+def run(tree: Tree, point: dict[str, Fraction], *, is_complex: bool) -> Any:
+    """Returns the value of a tree at a point.
+
+    Args:
+        tree: the expression.
+        point: values of its variables.
+        is_complex: whether values that are not real are allowed on the way.
+
+    Raises:
+        Undefined: it has no value there.
+        TooBig: it is not computed.
+    """
     try:
         return _Evaluator(point, is_complex=is_complex).run(tree)
     except (ZeroDivisionError, ValueError, OverflowError, mpmath.libmp.NoConvergence) as error:
@@ -217,7 +126,7 @@ class _Evaluator:
                 raise TooBig("too many digits")
             return result
         if isinstance(result, mp.mpc):
-            if result.imag == 0 or abs(result.imag) < _ZERO:
+            if result.imag == 0 or abs(result.imag) < ZERO:
                 result = result.real
             elif not self._is_complex:
                 raise Undefined("complex")
@@ -242,20 +151,24 @@ class _Evaluator:
     def _add(self, left: Tree, right: Tree) -> Any:
         a, b = self.run(left), self.run(right)
         return (
-            a + b if isinstance(a, Fraction) and isinstance(b, Fraction) else _float(a) + _float(b)
+            a + b
+            if isinstance(a, Fraction) and isinstance(b, Fraction)
+            else to_float(a) + to_float(b)
         )
 
     def _mul(self, left: Tree, right: Tree) -> Any:
         a, b = self.run(left), self.run(right)
         return (
-            a * b if isinstance(a, Fraction) and isinstance(b, Fraction) else _float(a) * _float(b)
+            a * b
+            if isinstance(a, Fraction) and isinstance(b, Fraction)
+            else to_float(a) * to_float(b)
         )
 
     def _div(self, left: Tree, right: Tree) -> Any:
         a, b = self.run(left), self.run(right)
         if b == 0:
             raise Undefined("division by zero")
-        return _divide(a, b)
+        return divide(a, b)
 
     def _pow(self, base: Tree, exponent: Tree) -> Any:
         # x^{1/3} has real values for negative x; (-1)^n has none between the integers.
@@ -275,9 +188,9 @@ class _Evaluator:
             if (root := _exact_root(a, b.denominator)) is not None:
                 return self._power(root, Fraction(b.numerator))
             if a < 0 and b.denominator % 2 and not self._is_complex:
-                power = self._power(_float(-a), _float(b))
+                power = self._power(to_float(-a), to_float(b))
                 return -power if b.numerator % 2 else power
-        a, b = _float(a), _float(b)
+        a, b = to_float(a), to_float(b)
         is_finite = a != 0 and not mp.isinf(a) and not mp.isinf(b)
         if is_finite and abs(b) * (1 + abs(mp.log(abs(a)))) > _MAX_BITS:
             raise TooBig("power")
@@ -290,7 +203,7 @@ class _Evaluator:
         n = int(n)
         if isinstance(a, Fraction) and (root := _exact_root(a, n)) is not None:
             return root
-        a = _float(a)
+        a = to_float(a)
         if not isinstance(a, mp.mpc) and a < 0 and n % 2:
             return -mp.root(-a, n)
         return mp.root(a, n)
@@ -312,7 +225,7 @@ class _Evaluator:
         return Fraction(math.comb(int(n), int(k)))
 
     def _log(self, tree: Tree, base: Tree) -> Any:
-        a, b = _float(self.run(tree)), _float(self.run(base))
+        a, b = to_float(self.run(tree)), to_float(self.run(base))
         if a == 0 or b in (0, 1):
             raise Undefined("logarithm")
         return mp.log(a) / mp.log(b)
@@ -322,8 +235,8 @@ class _Evaluator:
         if name == "abs":
             return abs(a)
         if name in ("floor", "ceil"):
-            return Fraction(int(getattr(mp, name)(_real(a))))
-        a = _float(a)
+            return Fraction(int(getattr(mp, name)(real(a))))
+        a = to_float(a)
         if not mp.isinf(a) and mp.mag(a) > (20 if name == "exp" else _MAX_MAGNITUDE):
             raise TooBig(name)
         if name in ("ln", "log", "lg") and a == 0:

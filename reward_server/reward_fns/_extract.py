@@ -16,6 +16,7 @@ _END = re.compile(
 _PADDING = r"<(?:pad|unk|bos)>|<\|pad(?:ding)?\|>|\[PAD\]"
 _PAD = re.compile(_PADDING, re.IGNORECASE)
 _LEADING_PAD = re.compile(rf"(?:\s|{_PADDING}|<\|endoftext\|>)+", re.IGNORECASE)
+_LAST_TOKEN = re.compile(r"<\|[A-Za-z0-9_]{1,40}\|>\s*")
 _THINK = "think|thinking|thought|reasoning|scratchpad"
 _THINK_TAG = re.compile(rf"<(/?)(?:{_THINK})>|\[(/?)THINK\]", re.IGNORECASE)
 _BOX = re.compile(r"\\(?:boxed|fbox|framebox)(?![A-Za-z])\s*")
@@ -66,7 +67,12 @@ def without_special_text(completion: object) -> str:
         completion = completion[leading.end() :]
     if end := _END.search(completion):
         completion = completion[: end.start()]
-    return _PAD.sub("", completion)
+    last = len(completion)
+    while (token := completion.rfind("<|", 0, last)) >= 0:
+        if not _LAST_TOKEN.fullmatch(completion, token, last):
+            break
+        last = token
+    return _PAD.sub("", completion[:last])
 
 
 def final_text(completion: object) -> str | None:

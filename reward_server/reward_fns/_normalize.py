@@ -85,7 +85,7 @@ _SPELLINGS = [
         (r"\{,\}", ","),
         (r"\\(?:[,;:> ]|q?quad(?![A-Za-z])|(?:thin|med|thick)space(?![A-Za-z]))|~", " "),
         (r"\\[()\[\]]", " "),
-        (r"(?:\\mathop|\\mathrm|\\textrm|\\rm|\\operatorname\*?)\s*\{\s*e\s*\}", "e "),
+        (r"\\(?:mathop|mathrm|textrm|text|rm|operatorname\*?)\s*\{([ei])\}", r" \1 "),
         (r"\\(?:mathrm|operatorname\*?|mathop)\s*\{\s*([a-z]{2,7})\s*\}(?=\s*[\^({\\_])", r"\\\1 "),
         (rf"\\(?:{_TEXT})(?=\s*\{{)", r"\\text"),
         (r"\\text\s*\{\s*\}", ""),

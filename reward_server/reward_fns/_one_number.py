@@ -21,7 +21,7 @@ _NUMBER = re.compile(
 # What may follow the number: a unit, words, a full stop. More digits or an operator make it
 # another number, and so does a word for a multiple; a word of doubt makes it a guess.
 _NOT_A_UNIT = re.compile(
-    r"[0-9+=^<>*?\u00d7\u00f7\[\]-]|/(?![a-z])|\{[^{}]*\{"
+    r"[0-9+=^<>?\u00d7\u00f7\[\]-]|/(?![a-z])|\{[^{}]*\{"
     r"|\b(?:k|dozens?|(?:hundred|thousand|million|billion)s?|and|or|maybe|perhaps|possibly|not"
     r"|half|third|quarter|to)\b"
 )

@@ -8,7 +8,8 @@ import re
 from fractions import Fraction
 
 from reward_server.reward_fns import _expression
-from reward_server.reward_fns._evaluate import same_value, symbols
+from reward_server.reward_fns._equality import same_value
+from reward_server.reward_fns._evaluate import symbols
 from reward_server.reward_fns._expression import Tree
 from reward_server.reward_fns._normalize import Unreadable
 from reward_server.reward_fns._shapes import (

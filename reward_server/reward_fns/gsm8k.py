@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 from fractions import Fraction
 from typing import Any
 
@@ -18,6 +19,7 @@ EXAMPLE: dict[str, Any] = {
 }
 
 _MARKER = "####"
+_BOX = re.compile(r"\$?\\boxed\{([^{}]*)\}\$?\.?")
 
 Numbers = tuple[Fraction, ...]
 
@@ -31,13 +33,13 @@ def gsm8k(
     """Rewards completions whose marked number equals the reference.
 
     Contract: the number stands after the last `####`, on that line or the next, or, without any
-    `####`, in the last closed `<answer>…</answer>`, after "the answer is" or not; in the completion
-    up to its first end token and after its last closing think tag (an unclosed think block earns
-    0.0). It is one well-formed number: optional sign and currency, comma groups of three, decimals,
-    an exponent of up to three digits, then a unit or full stop, bold marks aside. A second number,
-    also after another marker on the same line, is a list of guesses and earns 0.0. Unicode digits
-    and minus count as ASCII, number words do not. Compared exactly. No marker, or a tag that never
-    closes, earns 0.0, right in substance or not.
+    `####`, in the last closed `<answer>…</answer>`; after "the answer is" or not, in a box or not;
+    in the completion up to its first end token and after its last closing think tag (an unclosed
+    think block earns 0.0). It is one well-formed number: optional sign and currency, comma groups
+    of three, decimals, an exponent of up to three digits, then a unit or full stop, bold marks
+    aside. A second number, also after another marker on the same line, is a list of guesses and
+    earns 0.0. Unicode digits and minus count as ASCII, number words do not. Compared exactly. No
+    marker, or a tag that never closes, earns 0.0, right in substance or not.
 
     `answer` is a GSM8K answer text with `####`, a bare number, or a list of numbers in square
     brackets, which the completion then gives in the same way.
@@ -73,11 +75,13 @@ def _found(completion: object) -> Numbers | None:
     if _MARKER in before.rpartition("\n")[2]:
         return None
     # The number may be inside a tag that ends on the same line.
-    return _numbers(rest.strip().partition("\n")[0].partition("</")[0])
+    return _numbers(without_lead(rest.strip().partition("\n")[0].partition("</")[0]))
 
 
 def _numbers(text: str) -> Numbers | None:
     text = text.strip()
+    if box := _BOX.fullmatch(text):
+        text = box[1]
     parts = text[1:-1].split(",") if text[:1] == "[" and text[-1:] == "]" else [text]
     numbers = tuple(map(one_number, parts))
     return None if None in numbers else numbers  # type: ignore[return-value]

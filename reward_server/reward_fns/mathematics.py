@@ -10,7 +10,7 @@ import math as floats
 import re
 from typing import Any
 
-from reward_server.reward_fns import _evaluate, _symbolic
+from reward_server.reward_fns import _equality, _evaluate, _symbolic
 from reward_server.reward_fns._compare import same
 from reward_server.reward_fns._extract import final_text, find_answer, last_box
 from reward_server.reward_fns._letter import letter
@@ -40,7 +40,7 @@ def math(
     completions: list[str],
     answer: list[Any],
     *,
-    relative_tolerance: float = _evaluate.RELATIVE_TOLERANCE,
+    relative_tolerance: float = _equality.RELATIVE_TOLERANCE,
     **_: Any,
 ) -> list[float | None]:
     r"""Rewards completions whose one final answer equals the reference.

@@ -13,6 +13,10 @@ from reward_server.reward_fns.errors import BadGold
 from reward_server.reward_fns.mathematics import math
 
 RIGHT = [
+    (r"3+4\mathrm{i}", "3+4i"),
+    (r"2\frac{1}{2}\text{ hours}", "2.5"),
+    (r"\frac{\sqrt 2}2", r"\frac{1}{\sqrt 2}"),
+    (r"\text{e}^2", "e^2"),
     (r"\frac{7}{4}", "1 3/4"),
     (r"1\tfrac34", "1.75"),
     (r"-2\frac{1}{3}", r"-\frac{7}{3}"),
@@ -580,15 +584,7 @@ COMPLETIONS = [
     (r"\boxed{5} Alternatively, the answer is 6", "5", 0.0),
     (r"Let me put my answer in \boxed{}: \boxed{5}", "5", 1.0),
     (r"The answer is in \boxed{} form: \boxed{5}", "5", 1.0),
-    (
-        (
-            "<",
-            "t",
-            "h",
-        ),
-        "5",
-        1.0,
-    ),
+    ("**Answer:** \\boxed{5}\n\nLet me know if you want 3 more examples!", "5", 1.0),
     (r"\boxed{5} or, in other words, five", "5", 1.0),
     (r"I got \boxed{3}, but after checking, \boxed{5}", "5", 1.0),
     (r"\boxed{3}, but actually \boxed{5}", "5", 1.0),
