@@ -86,7 +86,10 @@ _SPELLINGS = [
         (r"\\(?:[,;:> ]|q?quad(?![A-Za-z])|(?:thin|med|thick)space(?![A-Za-z]))|~", " "),
         (r"\\[()\[\]]", " "),
         (r"\\(?:mathop|mathrm|textrm|text|rm|operatorname\*?)\s*\{([ei])\}", r" \1 "),
-        (r"\\(?:mathrm|operatorname\*?|mathop)\s*\{\s*([a-z]{2,7})\s*\}(?=\s*[\^({\\_])", r"\\\1 "),
+        (
+            r"\\(?:mathrm|operatorname\*?|mathop)\s*\{\s*((?:arc|a)?(?:sin|cos|tan|cot|sec|csc)h?|exp|ln|log|lg)\s*\}(?=\s*[\^({\\_])",
+            r"\\\1 ",
+        ),
         (rf"\\(?:{_TEXT})(?=\s*\{{)", r"\\text"),
         (r"\\text\s*\{\s*\}", ""),
         (r"\\text\s*\{(?=[^{}]*[\\{])", "{"),

@@ -184,6 +184,8 @@ def _check_rounding(exact: list[Token], rounded: list[Token]) -> None:
 
 
 def _equation(parts: list[list[Token]]) -> Shape:
+    if len(parts) == 2 and _name(parts[1]) and not _name(parts[0]):
+        parts.reverse()
     name = _name(parts[0])
     if name:
         shapes = [_single(part) for part in parts[1:]]
@@ -359,7 +361,7 @@ def _words(tokens: list[Token]) -> Shape | None:
     is_text = any(token.kind == "text" for token in tokens)
     sentence = len(words) > 1 and len(words) == len(tokens) and any(len(w) > 1 for w in words)
     letters = re.sub(r"[^A-Za-z]", "", "".join(token.text for token in tokens))
-    if len(letters) == 1:
+    if len(letters) == 1 and not any(token.text == "'" for token in tokens):
         return Expression(_expression.read([Token("word", letters)]))
     if is_text or sentence or any(len(word) >= 4 for word in words):
         return Text(plain(" ".join(token.text for token in tokens)))
