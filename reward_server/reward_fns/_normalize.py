@@ -65,6 +65,7 @@ _CHARACTERS = {
 }
 _SUPERSCRIPT = re.compile("[\u2070\u00b9\u00b2\u00b3\u2074-\u2079\u207a\u207b\u207f]+")
 _SUBSCRIPT = re.compile("[\u2080-\u2089]+")
+_ROMAN = "(?:arc|a)?(?:sin|cos|tan|cot|sec|csc)h?|exp|ln|log|lg"
 _TEXT = (
     "text(?:bf|it|rm|sf|tt|normal|up|md)?|mathrm|mathbf|mathit|mathsf|mathtt|mathcal|mbox|hbox"
     r"|operatorname\*?|rm|bf|boldsymbol|bm|emph|ensuremath"
@@ -74,6 +75,7 @@ _SPELLINGS = [
     for pattern, new in (
         (r"\\\\\s*(?:\[[^\[\]]{0,20}\])?|\\cr(?![A-Za-z])", r"\\newline "),
         (r"\\underline\s*(?=\{)", ""),
+        (r"\\over(?:line|rightarrow)\s*\{\s*([A-Z]{2,3})\s*\}", r" \1 "),
         (r"\\(?:[hv]?phantom|[hv]space\*?)\s*\{[^{}]*\}|\\hfill?(?![A-Za-z])", " "),
         (r"\\(?:tiny|small|normalsize|large|Large|LARGE|huge|Huge)(?![A-Za-z])", ""),
         (r"\\[dtcs]frac(?![A-Za-z])|\\nicefrac(?![A-Za-z])", r"\\frac"),
@@ -86,10 +88,7 @@ _SPELLINGS = [
         (r"\\(?:[,;:> ]|q?quad(?![A-Za-z])|(?:thin|med|thick)space(?![A-Za-z]))|~", " "),
         (r"\\[()\[\]]", " "),
         (r"\\(?:mathop|mathrm|textrm|text|rm|operatorname\*?)\s*\{([ei])\}", r" \1 "),
-        (
-            r"\\(?:mathrm|operatorname\*?|mathop)\s*\{\s*((?:arc|a)?(?:sin|cos|tan|cot|sec|csc)h?|exp|ln|log|lg)\s*\}(?=\s*[\^({\\_])",
-            r"\\\1 ",
-        ),
+        (rf"\\(?:mathrm|operatorname\*?|mathop)\s*\{{\s*({_ROMAN})\s*\}}", r"\\\1 "),
         (rf"\\(?:{_TEXT})(?=\s*\{{)", r"\\text"),
         (r"\\text\s*\{\s*\}", ""),
         (r"\\text\s*\{(?=[^{}]*[\\{])", "{"),

@@ -13,15 +13,20 @@ import threading
 from math_verify import LatexExtractionConfig, parse, verify
 from math_verify.errors import TimeoutException
 
+from reward_server.reward_fns._normalize import Unreadable
+from reward_server.reward_fns._tokens import outside, tokenize
+
 _SECONDS = 2
 _MAX_CHARACTERS = 300
 _MAX_POWERS = 8
 _CALCULUS = re.compile(
-    r"\\(?:int|iint|oint|sum|prod|lim|frac\s*\{\s*d|partial|nabla|begin\{cases\}|det|gcd|lcm"
-    r"|max|min|Re|Im|arg|bmod|pmod|mod|cap|in|forall|exists|to|rightarrow|vec|hat|overline)(?![A-Za-z])"
+    r"\\(?:int|iint|oint|sum|prod|lim|frac\s*\{\s*d|partial|nabla|begin\{cases\}|det|gcd|lcm|max|min"
+    r"|Re|Im|arg|bmod|pmod|mod|cap|in|forall|exists|to|rightarrow|vec|hat|overline)(?![A-Za-z])"
 )
+# Words, limits of sums that are powers, large factorials and powers, towers, and what is no LaTeX.
 _REFUSED = re.compile(
-    r"\\text|\\(?:sum|prod)[^=]*=[^^]*\^\s*\{[^{}]*\^|[0-9]{4,}\s*!|\^\s*\{?\s*[0-9(]{4,}|\^[^{}]{0,3}\^|!\s*!|['\"@#`]|__"
+    r"\\text|\\(?:sum|prod)[^=]*=[^^]*\^\s*\{[^{}]*\^|[0-9]{4,}\s*!|\^\s*\{?\s*[0-9(]{4,}"
+    r"|\^[^{}]{0,3}\^|!\s*!|['\"@#`]|__"
 )
 _WORD = re.compile(r"(?<!\\)(?<![A-Za-z\\])[A-Za-z]{4,}")
 # Commands other than those that stand in numbers; words in a text group or on their own.
@@ -30,6 +35,7 @@ _COMMAND = re.compile(
 )
 _WORDS = re.compile(r"\\text\s*\{[^{}]*[A-Za-z][^{}]*\}|(?<!\\)\b[A-Za-z]{4,}")
 _CASES = re.compile(r"(?:begin|end)\{cases\}")
+_SEPARATORS = (",", ";", "=", "<", ">", r"\le", r"\ge", r"\ne", r"\in", r"\approx")
 _LATEX = [LatexExtractionConfig()]
 
 
@@ -41,14 +47,26 @@ def is_well_formed(gold: str) -> bool:
 
 def is_candidate(gold: str, answer: str) -> bool:
     """Says whether two normalized answers are small enough, and of a kind to ask about."""
-    return bool(_CALCULUS.search(gold) or _CALCULUS.search(answer)) and all(
-        len(text) <= _MAX_CHARACTERS
-        and text.isascii()
-        and text.count("^") <= _MAX_POWERS
-        and not _REFUSED.search(text)
-        and not _WORD.search(_CASES.sub("", text))
-        for text in (gold, answer)
+    return (
+        bool(_CALCULUS.search(gold) or _CALCULUS.search(answer))
+        and all(
+            len(text) <= _MAX_CHARACTERS
+            and text.isascii()
+            and text.count("^") <= _MAX_POWERS
+            and not _REFUSED.search(text)
+            and not _WORD.search(_CASES.sub("", text))
+            for text in (gold, answer)
+        )
+        and _separators(gold) == _separators(answer)
     )
+
+
+def _separators(text: str) -> list[str] | None:
+    # A list or an equation where the reference has none is another shape.
+    try:
+        return [sign.text for sign in outside(tokenize(text)) if sign.text in _SEPARATORS]
+    except Unreadable:
+        return None
 
 
 def verified(gold: str, answer: str) -> bool:
