@@ -16,7 +16,7 @@ from reward_server.reward_fns._extract import final_text, find_answer, last_box
 from reward_server.reward_fns._letter import letter
 from reward_server.reward_fns._normalize import TooBig, Unreadable, normalize
 from reward_server.reward_fns._read import plain, read_shape
-from reward_server.reward_fns._shapes import Expression, Group, Matrix, Shape
+from reward_server.reward_fns._shapes import Expression, Group, Matrix, Named, Shape
 from reward_server.reward_fns._tokens import spelling
 from reward_server.reward_fns.errors import BadGold
 
@@ -32,7 +32,8 @@ _HEDGE = re.compile(
     r"alternatively|unless)\b|\?",
     re.IGNORECASE,
 )
-_OPERATOR = re.compile(r"[0-9+*/^=<>|&%!]|\\(?!text\b)[A-Za-z]")
+_OPERATOR = re.compile(r"[0-9+*/^=<>|&%!()\[\]]|\\(?!text\b)[A-Za-z]")
+_WORD = re.compile(r"\\text|[A-Za-z]{3}")
 
 
 def math(
@@ -152,6 +153,8 @@ def _gold(text: str) -> _Gold:
 def _defined(shape: Shape) -> bool:
     if isinstance(shape, Group):
         return all(map(_defined, shape.items))
+    if isinstance(shape, Named):
+        return _defined(shape.value)
     if isinstance(shape, Matrix):
         return all(_defined(item) for row in shape.rows for item in row)
     if isinstance(shape, Expression):
@@ -169,7 +172,7 @@ def _equal(gold: _Gold, found: str, relative_tolerance: float) -> bool:  # noqa:
         return True
     if len(gold.text.strip("()")) == 1 and gold.text.strip("()") in "ABCDEFGHIJ":
         return letter(found) == gold.text.strip("()")
-    if not _OPERATOR.search(gold.text) and not _OPERATOR.search(found):
+    if _WORD.search(gold.text) and not any(map(_OPERATOR.search, (gold.text, found))):
         words = plain(gold.text)
         if len(words) > 1 and words == plain(found):
             return True

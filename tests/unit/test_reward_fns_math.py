@@ -432,6 +432,9 @@ RIGHT = [
     ("-1 1/2", "-1.5"),
 ]
 WRONG = [
+    ("a b", "a-b"),
+    ("[a,b]", "(a,b)"),
+    ("a, b", "(a,b)"),
     (r"7, \sum_{k=1}^{3} k", "6"),
     (r"7 = \sum_{k=1}^{3} k", "6"),
     (r"\sum_{k=1}^{3} k, 7", "6"),
@@ -861,7 +864,8 @@ COMPLETIONS = [
     ("<answer>So 5</answer>", "5", 0.0),
 ]
 BAD_GOLDS = [
-    "", " ", None, True, float("nan"), float("inf"), [], ["5", ""], {"a": 1}, "0/0", r"\frac{1}{0}",
+    "", " ", None, True, float("nan"), float("inf"), [], ["5", ""], {"a": 1}, "0/0", "x = 1/0",
+    r"\frac{1}{0}",
     r"\infty - \infty", "$$", "?", "...", r"\frac{1}{", r"\frac{}{}", r"\sqrt", "{}", "()", "-",
     r"\text{}", r"\boxed{}", "5 or", "1,,2", "(", "##", "x =", "= 5", r"\left", "nan",
 ]  # fmt: skip
