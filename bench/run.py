@@ -246,6 +246,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="shardward-bench-") as name:
         folder = Path(name)
         results["regex, 150-420 tokens"] = compare(["regex"], data, folder, 9)
+        results["math, 150-420 tokens"] = compare(["math"], data, folder, 5)
         results["math-verify, 150-420 tokens"] = compare(["math_verify"], data, folder, 5)
         results["math-verify, regex, length, 150-420 tokens"] = compare(
             ["math_verify", "regex", "length"], data, folder, 3

@@ -5,9 +5,12 @@
 from __future__ import annotations
 
 import re
-import unicodedata
-from decimal import Decimal
+from fractions import Fraction
 from typing import Any
+
+from reward_server.reward_fns._extract import final_text, last_tag, without_lead
+from reward_server.reward_fns._one_number import one_number
+from reward_server.reward_fns.errors import BadGold
 
 EXAMPLE: dict[str, Any] = {
     "prompt": "Ann has 3 apples and buys 4. How many has she?",
@@ -16,20 +19,9 @@ EXAMPLE: dict[str, Any] = {
 }
 
 _MARKER = "####"
-_MAX_CHARACTERS = 10_000
-# Sign and currency in either order, then digits with or without comma groups; the exponent is
-# short so that no text makes a number that is expensive to compare.
-_NUMBER = re.compile(
-    r"(?P<sign>[+-]?)\s?\\?[$€£¥₹]?\s?(?P<inner>[+-]?)"
-    r"(?P<value>(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+)"
-    r"(?P<exponent>[eE][+-]?[0-9]{1,3})?(?P<tail>.*)",
-    re.DOTALL,
-)
-# What may follow the number: a unit, words, a full stop. More digits or an operator make it
-# another number, and so does a word for a multiple.
-_NOT_A_UNIT = re.compile(
-    r"[0-9+=/^<>\u00d7\u00f7\[\]{}\ufffd-]|\b(?:k|hundred|thousand|million|billion|dozen)\b"
-)
+_BOX = re.compile(r"\$?\\boxed\{([^{}]*)\}\$?\.?")
+
+Numbers = tuple[Fraction, ...]
 
 
 def gsm8k(
@@ -40,50 +32,56 @@ def gsm8k(
 ) -> list[float | None]:
     """Rewards completions whose marked number equals the reference.
 
-    Contract: the number stands on the line of the last `####`, or, without any `####`, in the last
-    closed `<answer>…</answer>`. It is one well-formed number: optional sign and currency, comma
-    groups of three, decimals, an exponent of up to three digits, then a unit or full stop, bold
-    marks aside. A second number is a list of guesses and earns 0.0. Unicode digits and minus
-    count as ASCII. Compared exactly. No marker earns 0.0, right in substance or not.
-    `answer` is a GSM8K answer text with `####`, or a bare number; anything else gives None, a row
-    without reward.
+    Contract: the number stands after the last `####`, on that line or the next, or, without any
+    `####`, in the last closed `<answer>…</answer>`; after "the answer is" or not, in a box or not;
+    in the completion up to its first end token and after its last closing think tag (an unclosed
+    think block earns 0.0). It is one well-formed number: optional sign and currency, comma groups
+    of three, decimals, an exponent of up to three digits, then a unit or full stop, bold marks
+    aside. A second number, also after another marker on the same line, is a list of guesses and
+    earns 0.0. Unicode digits and minus count as ASCII, number words do not. Compared exactly. No
+    marker, or a tag that never closes, earns 0.0, right in substance or not.
+
+    `answer` is a GSM8K answer text with `####`, a bare number, or a list of numbers in square
+    brackets, which the completion then gives in the same way.
+
+    Raises:
+        BadGold: `answer` is none of these.
 
     Example:
         `gsm8k(["3+4?"], ["#### $7.00"], ["7"])` gives `[1.0]`.
     """
-    rewards: list[float | None] = []
-    for completion, gold in zip(completions, answer, strict=True):
-        expected = _gold(gold)
-        rewards.append(None if expected is None else float(_found(completion) == expected))
-    return rewards
+    return [
+        float(_found(completion) == _gold(gold))
+        for completion, gold in zip(completions, answer, strict=True)
+    ]
 
 
-def _gold(gold: object) -> Decimal | None:
-    if isinstance(gold, bool) or not isinstance(gold, str | int | float):
+def _gold(gold: object) -> Numbers:
+    if isinstance(gold, str | int | float) and not isinstance(gold, bool):
+        numbers = _numbers(str(gold).rpartition(_MARKER)[2])
+        if numbers is not None:
+            return numbers
+    raise BadGold("answer", "a number or a text with `####` and a number", gold)
+
+
+def _found(completion: object) -> Numbers | None:
+    text = final_text(completion)
+    if text is None:
         return None
-    return _number(str(gold).rpartition(_MARKER)[2])
-
-
-def _found(completion: str) -> Decimal | None:
-    before, marker, text = completion.rpartition(_MARKER)
-    if marker:
-        # The number may be inside a tag that ends on the same line.
-        return _number(text.strip().partition("\n")[0].partition("</")[0])
-    before, end, _ = completion.rpartition("</answer>")
-    _, start, text = before.rpartition("<answer>")
-    return _number(text) if end and start else None
-
-
-def _number(text: str) -> Decimal | None:
-    if len(text) > _MAX_CHARACTERS:
+    before, marker, rest = text.rpartition(_MARKER)
+    if not marker:
+        tag = last_tag(text)
+        return None if tag is None else _numbers(without_lead(tag.text))
+    if _MARKER in before.rpartition("\n")[2]:
         return None
-    text = unicodedata.normalize("NFKC", text).replace("\N{MINUS SIGN}", "-")
-    text = "".join(c for c in text if unicodedata.category(c) not in ("Cf", "Cc") or c.isspace())
-    match = _NUMBER.fullmatch(text.strip(" \t\r\n*_`:"))
-    if match is None or (match["sign"] and match["inner"]):
-        return None
-    if _NOT_A_UNIT.search(match["tail"].lower()):
-        return None
-    digits = match["value"].replace(",", "") + (match["exponent"] or "")
-    value = Decimal(digits)
-    return value.copy_negate() if "-" in match["sign"] + match["inner"] else value
+    # The number may be inside a tag that ends on the same line.
+    return _numbers(without_lead(rest.strip().partition("\n")[0].partition("</")[0]))
+
+
+def _numbers(text: str) -> Numbers | None:
+    text = text.strip()
+    if box := _BOX.fullmatch(text):
+        text = box[1]
+    parts = text[1:-1].split(",") if text[:1] == "[" and text[-1:] == "]" else [text]
+    numbers = tuple(map(one_number, parts))
+    return None if None in numbers else numbers  # type: ignore[return-value]

@@ -9,7 +9,6 @@ import importlib
 import inspect
 import json
 import time
-from pathlib import Path
 
 import pytest
 from reasoning_gym import factory
@@ -17,14 +16,15 @@ from reasoning_gym import factory
 from reward_server import reward_fns
 from reward_server.reward_fns import reasoning_gym as reasoning_gym_module
 from reward_server.reward_fns.arithmetic import arithmetic
-from reward_server.reward_fns.format import think_answer_format
+from reward_server.reward_fns.errors import BadGold
+from reward_server.reward_fns.format_lenient import format_lenient
+from reward_server.reward_fns.format_strict import format_strict
 from reward_server.reward_fns.gsm8k import gsm8k
 from reward_server.reward_fns.integer_format import integer_format
 from reward_server.reward_fns.reasoning_gym import reasoning_gym
+from reward_server.reward_fns.tag_count import tag_count
 
-DATA = Path(__file__).parents[1] / "data"
-CASES = [json.loads(line) for line in (DATA / "gsm8k.jsonl").read_text("utf-8").splitlines()]
-CLEAR = [case for case in CASES if case["expected"] in (0.0, 1.0)]
+PENALTIES = ("length_penalty", "overlong", "repetition_penalty")
 
 
 @pytest.mark.parametrize("name", reward_fns.BUILT_IN)
@@ -35,14 +35,10 @@ def test_examples_score_one(name):
     example = module.EXAMPLE
     columns = {key: [value] for key, value in example["columns"].items()}
     call = getattr(module, function)
-    assert call([example["prompt"]], [example["completion"]], **columns) == [1.0]
-
-
-@pytest.mark.parametrize("case", CLEAR, ids=[case["id"] for case in CLEAR])
-def test_gsm8k_cases(case):
-    """Cases that two graders agree on; a reference that is no number gives no reward at all."""
-    expected = None if case["gold"].startswith("[") else case["expected"]
-    assert gsm8k([""], [case["completion"]], [case["gold"]]) == [expected]
+    if "completion_ids" in inspect.signature(call).parameters:
+        columns["completion_ids"] = [[]]
+    best = 0.0 if name in PENALTIES else 1.0
+    assert call([example["prompt"]], [example["completion"]], **columns) == [best]
 
 
 @pytest.mark.parametrize(
@@ -59,16 +55,85 @@ def test_gsm8k_cases(case):
         ("42", "42", 0.0),
         ("#### 7", "3 + 4 = <<3+4=7>>7\n#### 7", 1.0),
         ("#### 7", 7, 1.0),
-        ("#### 7", "seven", None),
-        ("#### 7", "", None),
-        ("#### 7", None, None),
-        ("#### 1", True, None),
+        ("#### 7", 7.0, 1.0),
+        ("#### 40 #### 41", "41", 0.0),
+        ("<think>#### 7", "7", 0.0),
+        ("<think>#### 7</think> 7", "7", 0.0),
+        ("#### 7 or 8", "7", 0.0),
+        ("#### 7, maybe 8", "7", 0.0),
+        ("#### [1, 2]", "[1,2]", 1.0),
+        ("#### [2, 1]", "[1,2]", 0.0),
+        ("#### 1", "[1]", 1.0),
+        (None, "7", 0.0),
+        ("#### 42 apples", "42", 1.0),
+        ("#### 42 (apples)", "42", 1.0),
+        ("#### 1,000", "1000", 1.0),
+        ("#### 1,00", "100", 0.0),
+        ("#### $1,000.50", "1000.5", 1.0),
+        ("#### 42%", "42", 1.0),
+        ("#### 42/2", "21", 0.0),
+        ("#### 42\n", "42", 1.0),
+        ("#### 42 and 43", "42", 0.0),
+        ("#### 42 or so", "42", 0.0),
+        ("#### 4 2", "42", 0.0),
+        ("#### 42 43", "42", 0.0),
+        ("#### = 42", "42", 0.0),
+        ("#### x = 42", "42", 0.0),
+        (r"#### \boxed{42}", "42", 1.0),
+        (r"#### \boxed{42} or \boxed{43}", "42", 0.0),
+        ("#### The answer is 42", "42", 1.0),
+        ("#### **42** dollars", "42", 1.0),
+        ("#### 42<|unknown|>", "42", 1.0),
+        ("#### $42$", "42", 1.0),
+        (r"#### \$42", "42", 1.0),
+        ("#### 42 dollars", "42", 1.0),
+        ("#### about 42", "42", 0.0),
+        ("#### 0042", "42", 1.0),
+        ("#### -0", "0", 1.0),
+        ("#### +42", "42", 1.0),
+        ("#### 42.0000", "42", 1.0),
+        ("#### 42.0001", "42", 0.0),
+        ("#### 4.2e+1", "42", 1.0),
+        ("#### \uff14\uff12", "42", 1.0),
+        ("#### 42\u3002", "42", 1.0),
+        ("#### \u20ac42", "42", 1.0),
+        ("#### 42\u20ac", "42", 1.0),
+        ("#### 42 ", "42", 1.0),
+        ("####42####", "42", 0.0),
+        ("#### forty", "40", 0.0),
+        ("#### 1 000", "1000", 0.0),
+        ("#### 42, 43", "42", 0.0),
+        ("#### 42?", "42", 0.0),
+        ("#### 42-43", "42", 0.0),
+        ("#### 42 => 43", "42", 0.0),
+        ("#### 42 km/h", "42", 1.0),
+        ("#### 42 m^2", "42", 0.0),
+        ("#### 42!", "42", 1.0),
+        ('#### "42"', "42", 0.0),
+        ("#### (42)", "42", 0.0),
+        ("#### 42 is the answer", "42", 1.0),
+        ("#### 7<|im_end|>", "7", 1.0),
+        ("#### 42 not 43", "42", 0.0),
+        ("<answer>#### 42</answer>", "42", 1.0),
+        ("<answer>42</answer>#### 41", "42", 0.0),
+        ("#### 42</answer>", "42", 1.0),
+        ("#### 42\n\n\n", "42", 1.0),
+        ("### 42", "42", 0.0),
+        ("##### 42", "42", 1.0),
+        ("# ### 42", "42", 0.0),
         ("#### 0.1", "0.10000000000000000001", 0.0),
     ],
 )
 def test_gsm8k(completion, gold, expected):
     """One well-formed number after the marker, compared exactly."""
     assert gsm8k([""], [completion], [gold]) == [expected]
+
+
+@pytest.mark.parametrize("gold", ["seven", "", None, True, "1 2", "#### ", [7]])
+def test_gsm8k_bad_gold(gold):
+    """A reference without a number is an error."""
+    with pytest.raises(BadGold, match=r"^`answer` must be a number"):
+        gsm8k([""], ["#### 7"], [gold])
 
 
 @pytest.mark.parametrize(
@@ -123,14 +188,58 @@ def test_integer_format(completion, expected):
 )
 def test_format(completion, expected):
     """One think block, white space, one answer block, nothing else."""
-    assert think_answer_format([""], [completion]) == [expected]
+    assert format_strict([""], [completion]) == [expected]
 
 
 def test_format_is_linear():
     """A million characters of open tags take no time."""
-    start = time.perf_counter()
-    assert think_answer_format([""], ["<think>a</think>" * 60_000 + "<think>"]) == [0.0]
-    assert time.perf_counter() - start < 0.5
+    start = time.process_time()
+    for function in (format_strict, format_lenient, tag_count):
+        assert function([""], ["<think>a</think>" * 60_000 + "<think>"]) == [0.0]
+    assert time.process_time() - start < 1
+
+
+@pytest.mark.parametrize(
+    ("completion", "expected"),
+    [
+        ("So <think>a</think> and <answer>5</answer> there.", 1.0),
+        ("<think>a</think><answer>5</answer>", 1.0),
+        ("<answer>5</answer><think>a</think>", 0.0),
+        ("<think>a</think><answer>4</answer><answer>5</answer>", 0.0),
+        ("<think> </think><answer>5</answer>", 0.0),
+        ("<think>a<answer>5</think></answer>", 0.0),
+        ("<think>a</think>5", 0.0),
+        (None, 0.0),
+    ],
+)
+def test_format_lenient(completion, expected):
+    """Both blocks, each once, in order and not empty, with any text around them."""
+    assert format_lenient([""], [completion]) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("completion", "expected"),
+    [
+        ("<think>a</think><answer>5</answer>", 1.0),
+        ("</answer><answer></think><think>", 1.0),
+        ("<think>a</think><answer>4</answer><answer>5</answer>", 0.5),
+        ("<think>a</think>", 0.5),
+        ("</think>", 0.25),
+        ("", 0.0),
+    ],
+)
+def test_tag_count(completion, expected):
+    """A quarter for each tag that is there once."""
+    assert tag_count([""], [completion]) == [expected]
+
+
+def test_tag_names():
+    """The names of the tags are parameters."""
+    text = "<plan>a</plan><final>5</final>"
+    names = {"think_tag": "plan", "answer_tag": "final"}
+    for function in (format_strict, format_lenient, tag_count):
+        assert function([""], [text], **names) == [1.0]
+        assert function([""], [text]) == [0.0]
 
 
 @pytest.mark.parametrize(
