@@ -1,0 +1,57 @@
+# Copyright 2026 The Shardward Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The folder that runs may write in: how full it is, and emptying it.
+
+Names in it are chosen by hostile code: links are never followed, depth costs no recursion.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+
+_MAX_BYTES = 64 * 2**20
+_MAX_ENTRIES = 2000
+
+
+def is_too_full(path: str) -> bool:
+    """Says whether a folder holds more than a run may leave; reads it while it changes."""
+    size = entries = 0
+    try:
+        for _, names, files, fd in os.fwalk(path, follow_symlinks=False):
+            entries += len(names) + len(files)
+            for name in files:
+                size += 512 * os.stat(name, dir_fd=fd, follow_symlinks=False).st_blocks
+            if size > _MAX_BYTES or entries > _MAX_ENTRIES:
+                return True
+    except (OSError, RecursionError):
+        return False  # it changes under our hands; the next look may see it whole
+    return False
+
+
+def empty(path: str) -> None:
+    """Removes all that is in a folder, which nobody uses any more."""
+    number = 0
+    while names := os.listdir(path):
+        for name in names:
+            entry = os.path.join(path, name)
+            if not stat.S_ISDIR(os.lstat(entry).st_mode):
+                os.unlink(entry)
+                continue
+            os.chmod(entry, 0o700)
+            # Folders inside come up to the top, so no path is ever long.
+            for inner in os.scandir(entry):
+                if inner.is_dir(follow_symlinks=False):
+                    number += 1
+                    os.chmod(inner.path, 0o700)
+                    os.rename(inner.path, os.path.join(path, f".{os.getpid()}-{number}"))
+                else:
+                    os.unlink(inner.path)
+            os.rmdir(entry)
+
+
+def remove(path: str) -> None:
+    """Removes a folder with all that is in it."""
+    empty(path)
+    shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,219 @@
+# Copyright 2026 The Shardward Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Reads the code of tests: what they check, and which names they expect of a solution."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import dataclasses
+import sys
+from typing import Any
+
+EFFECTS, CHECKED = "__with_effects", "__checked"
+# Names of the standard library that a test may use without an import, since the code under test
+# had one. They must not be the solution's: it would decide what is close enough.
+_IMPORTED = {
+    **dict.fromkeys(("isclose", "inf", "nan", "pi"), "math"),
+    **dict.fromkeys(("Counter", "OrderedDict", "defaultdict", "deque"), "collections"),
+    **{"deepcopy": "copy", "Decimal": "decimal", "Fraction": "fractions", "reduce": "functools"},
+}
+_BUILTINS = frozenset(dir(builtins))
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TestCode:
+    """A test, ready to be compiled.
+
+    Attributes:
+        tree: its code, with calls of `CHECKED` after each check, and statements that call
+            something for its effects inside calls of `EFFECTS`.
+        unknown: names to look for in the solution.
+        modules: modules of the standard library that it uses without an import.
+        imported: names of the standard library that it uses without an import, and their homes.
+        tests: functions that only pytest would call.
+    """
+
+    __test__ = False
+
+    tree: ast.Module
+    unknown: list[str]
+    modules: list[str]
+    imported: dict[str, str]
+    tests: list[str]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Equation:
+    """`assert target(*arguments, **keywords) == expected`, the values being literals."""
+
+    target: str
+    arguments: list[Any]
+    keywords: dict[str, Any]
+    expected: Any
+
+
+def problem(text: str) -> str | None:
+    """Says what makes a test invalid whatever the solution is, or None."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        return f"its code does not parse: {error}"
+    checks = [n for n in ast.walk(tree) if isinstance(n, ast.Assert | ast.Raise)]
+    if not checks:
+        return "its code asserts nothing"
+    code = _analyse(tree)
+    loaded = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} | set(code.tests)
+    idle = {
+        id(n)
+        for function in tree.body
+        if isinstance(function, ast.FunctionDef) and function.name not in loaded
+        for n in ast.walk(function)
+    }
+    if all(id(check) in idle for check in checks):
+        return "its code never calls the function that asserts"
+    return None
+
+
+def equations(text: str) -> list[Equation] | None:
+    """Takes a test apart that is nothing but equations; None for any other."""
+    found = [_equation(statement) for statement in ast.parse(text).body]
+    complete = [equation for equation in found if equation is not None]
+    return complete if len(complete) == len(found) else None
+
+
+def _equation(statement: ast.stmt) -> Equation | None:
+    if not isinstance(statement, ast.Assert):
+        return None
+    match statement.test:
+        case ast.Compare(left=ast.Call() as call, ops=[ast.Eq()], comparators=[value]):
+            pass
+        case ast.Compare(left=value, ops=[ast.Eq()], comparators=[ast.Call() as call]):
+            pass
+        case _:
+            return None
+    match call.func:
+        case ast.Name(id=target):
+            pass
+        case ast.Attribute(value=ast.Call(func=ast.Name(id=cls), args=[], keywords=[]), attr=name):
+            target = f"{cls}.{name}"
+        case _:
+            return None
+    try:
+        return Equation(
+            target=target,
+            arguments=[ast.literal_eval(item) for item in call.args],
+            keywords={_named(item): ast.literal_eval(item.value) for item in call.keywords},
+            expected=ast.literal_eval(value),
+        )
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return None
+
+
+def _named(keyword: ast.keyword) -> str:
+    if keyword.arg is None:
+        raise ValueError("a mapping of arguments")
+    return keyword.arg
+
+
+def prepare(text: str) -> TestCode:
+    """Reads a test that has no `problem`."""
+    tree = ast.parse(text)
+    code = _analyse(tree)
+    _Marker(tree).visit(tree)
+    ast.fix_missing_locations(tree)
+    return code
+
+
+def _analyse(tree: ast.Module) -> TestCode:
+    loaded: dict[str, None] = {}
+    bound: set[str] = set()
+    modules: set[str] = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=name, ctx=ast.Load()):
+                loaded[name] = None
+            case ast.Name(id=name):
+                bound.add(name)
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.arg(arg=name):
+                bound.add(name)
+            case ast.alias(name=name, asname=other):
+                bound.add(other or name.partition(".")[0])
+            case ast.ExceptHandler(name=str() as name):
+                bound.add(name)
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(value=ast.Name(id=name)):
+                if name in sys.stdlib_module_names and name not in bound:
+                    modules.add(name)
+    free = [name for name in loaded if name not in bound and name not in modules]
+    imported = {name: _IMPORTED[name] for name in free if name in _IMPORTED}
+    unknown = [name for name in free if name not in imported and name not in _BUILTINS]
+    # The function under test may be named like a built-in one, if there is no other name for it.
+    imports_solution = any(
+        isinstance(n, ast.ImportFrom) and n.module == "solution" for n in ast.walk(tree)
+    )
+    if not unknown and not imports_solution:
+        unknown = [name for name in free if name in _BUILTINS]
+    tests = [
+        statement.name
+        for statement in tree.body
+        if isinstance(statement, ast.FunctionDef)
+        and statement.name.startswith("test")
+        and statement.name not in loaded
+        and not statement.args.args
+    ]
+    return TestCode(
+        tree=tree, unknown=unknown, modules=sorted(modules), imported=imported, tests=tests
+    )
+
+
+class _Marker(ast.NodeTransformer):
+    def __init__(self, tree: ast.Module) -> None:
+        self._sides = [
+            (_names(node.left), set().union(*map(_names, node.comparators)))
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Compare)
+        ]
+
+    def visit_Assert(self, node: ast.Assert) -> Any:  # noqa: N802 - as ast calls it
+        return [node, _call(CHECKED)]
+
+    def visit_ExceptHandler(self, node: ast.ExceptHandler) -> Any:  # noqa: N802
+        self.generic_visit(node)
+        node.body.insert(0, _call(CHECKED))
+        return node
+
+    def visit_Expr(self, node: ast.Expr) -> Any:  # noqa: N802
+        if isinstance(node.value, ast.Call):
+            node.value = _effects(node.value)
+        return node
+
+    def visit_Assign(self, node: ast.Assign) -> Any:  # noqa: N802
+        call = node.value
+        if not isinstance(call, ast.Call):
+            return node
+        result = set().union(*map(_names, node.targets))
+        given = set().union(*map(_names, call.args)) if call.args else set()
+        # Compared with an argument, a result must not have been able to change it.
+        compared = any(
+            (result & left and given & right) or (result & right and given & left)
+            for left, right in self._sides
+        )
+        if not compared:
+            node.value = _effects(call)
+        return node
+
+
+def _names(node: ast.AST) -> set[str]:
+    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+
+
+def _call(name: str, *arguments: ast.expr) -> ast.Expr:
+    call = ast.Call(func=ast.Name(id=name, ctx=ast.Load()), args=list(arguments), keywords=[])
+    return ast.Expr(value=call)
+
+
+def _effects(call: ast.Call) -> ast.expr:
+    nothing = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
+    return _call(EFFECTS, ast.Lambda(args=nothing, body=call)).value
