@@ -7,6 +7,7 @@ Each module has an `EXAMPLE`: a row that a child scores when it starts.
 
 BUILT_IN: dict[str, str] = {
     "arithmetic": "reward_server.reward_fns.arithmetic:arithmetic",
+    "code_python": "reward_server.reward_fns.code_python:code_python",
     "format": "reward_server.reward_fns.format:think_answer_format",
     "gsm8k": "reward_server.reward_fns.gsm8k:gsm8k",
     "integer_format": "reward_server.reward_fns.integer_format:integer_format",

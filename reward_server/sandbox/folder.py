@@ -8,14 +8,14 @@ Names in it are chosen by hostile code: links are never followed, depth costs no
 from __future__ import annotations
 
 import os
-import shutil
 import stat
+from pathlib import Path
 
 _MAX_BYTES = 64 * 2**20
 _MAX_ENTRIES = 2000
 
 
-def is_too_full(path: str) -> bool:
+def is_too_full(path: Path) -> bool:
     """Says whether a folder holds more than a run may leave; reads it while it changes."""
     size = entries = 0
     try:
@@ -30,28 +30,27 @@ def is_too_full(path: str) -> bool:
     return False
 
 
-def empty(path: str) -> None:
+def empty(path: Path) -> None:
     """Removes all that is in a folder, which nobody uses any more."""
     number = 0
-    while names := os.listdir(path):
-        for name in names:
-            entry = os.path.join(path, name)
-            if not stat.S_ISDIR(os.lstat(entry).st_mode):
-                os.unlink(entry)
+    while entries := list(path.iterdir()):
+        for entry in entries:
+            if not stat.S_ISDIR(entry.lstat().st_mode):
+                entry.unlink()
                 continue
-            os.chmod(entry, 0o700)
+            entry.chmod(0o700)
             # Folders inside come up to the top, so no path is ever long.
-            for inner in os.scandir(entry):
-                if inner.is_dir(follow_symlinks=False):
+            for inner in list(entry.iterdir()):
+                if stat.S_ISDIR(inner.lstat().st_mode):
                     number += 1
-                    os.chmod(inner.path, 0o700)
-                    os.rename(inner.path, os.path.join(path, f".{os.getpid()}-{number}"))
+                    inner.chmod(0o700)
+                    inner.rename(path / f".{os.getpid()}-{number}")
                 else:
-                    os.unlink(inner.path)
-            os.rmdir(entry)
+                    inner.unlink()
+            entry.rmdir()
 
 
-def remove(path: str) -> None:
+def remove(path: Path) -> None:
     """Removes a folder with all that is in it."""
     empty(path)
-    shutil.rmtree(path, ignore_errors=True)
+    path.rmdir()

@@ -4,12 +4,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import dataclasses
 import os
 import random
 import resource
 import signal
+from pathlib import Path
 
 from reward_server.sandbox import landlock, seccomp
 
@@ -52,10 +54,9 @@ def find_uids() -> range | None:
     if os.geteuid():
         return None
     ends = [0]
-    with open("/proc/self/uid_map", encoding="ascii") as lines:
-        for line in lines:
-            first, _, count = (int(word) for word in line.split())
-            ends.append(min(first + count, _TOP_UID))
+    for line in Path("/proc/self/uid_map").read_text(encoding="ascii").splitlines():
+        first, _, count = (int(word) for word in line.split())
+        ends.append(min(first + count, _TOP_UID))
     end = max(ends)
     if end < 1000:
         raise OSError(
@@ -64,7 +65,7 @@ def find_uids() -> range | None:
     return range(end // 2, end)
 
 
-def enter(jail: Jail, *, uid: int | None, memory_bytes: int, cpu_s: int, folder: str) -> None:
+def enter(jail: Jail, *, uid: int | None, memory_bytes: int, cpu_s: int, folder: Path) -> None:
     """Locks this process up; there is no way back.
 
     Args:
@@ -114,13 +115,12 @@ def _prctl(option: int, value: int) -> None:
 
 def _count_own_tasks() -> int:
     uid, count = os.getuid(), 0
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                if os.stat(f"/proc/{name}").st_uid == uid:
-                    count += len(os.listdir(f"/proc/{name}/task"))
-            except OSError:
-                continue
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit():
+            # It may end while we look.
+            with contextlib.suppress(OSError):
+                if process.stat().st_uid == uid:
+                    count += len(list((process / "task").iterdir()))
     return count
 
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import glob
 import os
 import struct
 import sys
+from pathlib import Path
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _VERSION_FLAG = 1
@@ -21,7 +21,9 @@ _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 1, 1 << 2, 1 << 3
 _REMOVE_DIR, _REMOVE_FILE, _MAKE_DIR, _MAKE_FILE = 1 << 4, 1 << 5, 1 << 7, 1 << 8
 _MAKE_FIFO, _MAKE_LINK, _TRUNCATE = 1 << 10, 1 << 12, 1 << 14
 _READ = _READ_FILE | _READ_DIR
-_CHANGE = _WRITE_FILE | _REMOVE_DIR | _REMOVE_FILE | _MAKE_DIR | _MAKE_FILE | _MAKE_FIFO | _MAKE_LINK
+_CHANGE = (
+    _WRITE_FILE | _REMOVE_DIR | _REMOVE_FILE | _MAKE_DIR | _MAKE_FILE | _MAKE_FIFO | _MAKE_LINK
+)
 # Number of rights that each version knows, from version 1 on; nothing outside a rule has any.
 _RIGHTS = (13, 14, 15, 15, 16)
 _NETWORK, _SCOPES = 0b11, 0b11
@@ -58,7 +60,7 @@ def scopes_signals() -> bool:
     return version() >= _SCOPES_VERSION
 
 
-def create_ruleset(folder: str, stdlib: str) -> int:
+def create_ruleset(folder: Path, stdlib: Path) -> int:
     """Makes the rules of all runs; returns their descriptor.
 
     Args:
@@ -82,24 +84,24 @@ def create_ruleset(folder: str, stdlib: str) -> int:
     ruleset = _call(_CREATE_RULESET, attributes, ctypes.c_size_t(size), ctypes.c_uint(0))
     change = _CHANGE | (_TRUNCATE if abi >= _TRUNCATE_VERSION else 0)
     _allow(ruleset, folder, _READ | change)
-    for path in (*_READABLE, *glob.glob(f"{sys.base_prefix}/lib/*.so*")):
+    for path in (*_READABLE, *Path(sys.base_prefix, "lib").glob("*.so*")):
         _allow(ruleset, path, _READ)
     for path in _DEVICES:
         _allow(ruleset, path, _READ_FILE | (_WRITE_FILE if path == "/dev/null" else 0))
     # Entry by entry: packages that others have put there are left out.
     _allow(ruleset, stdlib, _READ_DIR)
-    for entry in os.scandir(stdlib):
+    for entry in stdlib.iterdir():
         if entry.name not in _FOREIGN_PACKAGES:
-            _allow(ruleset, entry.path, _READ)
+            _allow(ruleset, entry, _READ)
     return ruleset
 
 
-def _allow(ruleset: int, path: str, rights: int) -> None:
+def _allow(ruleset: int, path: str | Path, rights: int) -> None:
     # What the machine does not have needs no rule.
     with contextlib.suppress(FileNotFoundError):
         fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
         try:
-            if not os.path.isdir(path):
+            if not Path(path).is_dir():
                 rights &= _READ_FILE | _WRITE_FILE
             rule = struct.pack("=Qi", rights, fd)
             _call(_ADD_RULE, ctypes.c_int(ruleset), _PATH_BENEATH, rule, ctypes.c_uint(0))

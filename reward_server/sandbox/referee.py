@@ -113,9 +113,7 @@ class _Referee:
     def apply(self, name: str, *arguments: Any) -> Any:
         """Applies a built-in function to things in the solution's process."""
         encoded = [self._encode(item) for item in arguments]
-        return self._decode(
-            self._ask({"operation": "apply", "name": name, "arguments": encoded})
-        )
+        return self._decode(self._ask({"operation": "apply", "name": name, "arguments": encoded}))
 
     def _ask(self, request: dict[str, Any], arguments: tuple[Any, ...] = ()) -> Any:
         self._channel.send({"ask": request})
@@ -141,8 +139,9 @@ class _Referee:
     def _refer(self, value: Any) -> dict[str, Any]:
         if isinstance(value, _Remote):
             return value.reference
-        if getattr(builtins, getattr(value, "__name__", ""), None) is value:
-            return {"type": "builtin", "value": value.__name__}
+        name = getattr(value, "__name__", "")
+        if getattr(builtins, name, None) is value:
+            return {"type": "builtin", "value": name}
         if isinstance(value, FunctionType) and not value.__closure__ and not value.__kwdefaults__:
             return {
                 "type": "function",

@@ -98,7 +98,7 @@ class Run:
 
 
 class Sandbox:
-    """Runs code in jailed forks of a zygote, which starts with it.
+    r"""Runs code in jailed forks of a zygote, which starts with it.
 
     Args:
         kind: "landlock", "bwrap", "none", or "auto" for the first of the first two that works.
@@ -108,7 +108,7 @@ class Sandbox:
         SandboxError: no sandbox works here; names what is missing.
 
     Example:
-        `Sandbox().program(["print(input())"], stdin=b"a", timeout_s=5)` has the output `b"a\\n"`.
+        `Sandbox().program(["print(input())"], stdin=b"a", timeout_s=5)` has the output `b"a\n"`.
     """
 
     def __init__(self, kind: str = "auto", *, memory_bytes: int = _MEMORY_BYTES) -> None:
@@ -134,6 +134,7 @@ class Sandbox:
         )
 
     def __enter__(self) -> Self:
+        """Returns itself."""
         return self
 
     def __exit__(
@@ -142,6 +143,7 @@ class Sandbox:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        """Closes it."""
         self.close()
 
     def close(self) -> None:

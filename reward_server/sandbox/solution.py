@@ -19,8 +19,14 @@ from reward_server.sandbox.messages import Channel
 
 _MAX_TEXT = 500
 _APPLY: dict[str, Any] = {
-    **{"getattr": getattr, "len": len, "iter": iter, "next": next, "str": str, "repr": repr},
-    **{"getitem": operator.getitem, "setitem": operator.setitem},
+    "getattr": getattr,
+    "getitem": operator.getitem,
+    "iter": iter,
+    "len": len,
+    "next": next,
+    "repr": repr,
+    "setitem": operator.setitem,
+    "str": str,
 }
 
 

@@ -16,7 +16,10 @@ EFFECTS, CHECKED = "__with_effects", "__checked"
 _IMPORTED = {
     **dict.fromkeys(("isclose", "inf", "nan", "pi"), "math"),
     **dict.fromkeys(("Counter", "OrderedDict", "defaultdict", "deque"), "collections"),
-    **{"deepcopy": "copy", "Decimal": "decimal", "Fraction": "fractions", "reduce": "functools"},
+    "Decimal": "decimal",
+    "Fraction": "fractions",
+    "deepcopy": "copy",
+    "reduce": "functools",
 }
 _BUILTINS = frozenset(dir(builtins))
 
@@ -75,35 +78,33 @@ def problem(text: str) -> str | None:
     return None
 
 
-def equations(text: str) -> list[Equation] | None:
-    """Takes a test apart that is nothing but equations; None for any other."""
-    found = [_equation(statement) for statement in ast.parse(text).body]
-    complete = [equation for equation in found if equation is not None]
-    return complete if len(complete) == len(found) else None
+def equation(text: str) -> Equation | None:
+    """Takes a test apart that is a single equation; None for any other."""
+    match ast.parse(text).body:
+        case [ast.Assert(test=ast.Compare(left=left, ops=[ast.Eq()], comparators=[right]))]:
+            return _equation(left, right) or _equation(right, left)
+    return None
 
 
-def _equation(statement: ast.stmt) -> Equation | None:
-    if not isinstance(statement, ast.Assert):
-        return None
-    match statement.test:
-        case ast.Compare(left=ast.Call() as call, ops=[ast.Eq()], comparators=[value]):
+def _equation(call: ast.expr, value: ast.expr) -> Equation | None:
+    match call:
+        case ast.Call(func=ast.Name(id=target), args=arguments, keywords=keywords):
             pass
-        case ast.Compare(left=value, ops=[ast.Eq()], comparators=[ast.Call() as call]):
-            pass
-        case _:
-            return None
-    match call.func:
-        case ast.Name(id=target):
-            pass
-        case ast.Attribute(value=ast.Call(func=ast.Name(id=cls), args=[], keywords=[]), attr=name):
-            target = f"{cls}.{name}"
+        case ast.Call(
+            func=ast.Attribute(
+                value=ast.Call(func=ast.Name(id=home), args=[], keywords=[]), attr=name
+            ),
+            args=arguments,
+            keywords=keywords,
+        ):
+            target = f"{home}.{name}"
         case _:
             return None
     try:
         return Equation(
             target=target,
-            arguments=[ast.literal_eval(item) for item in call.args],
-            keywords={_named(item): ast.literal_eval(item.value) for item in call.keywords},
+            arguments=[ast.literal_eval(item) for item in arguments],
+            keywords={_named(item): ast.literal_eval(item.value) for item in keywords},
             expected=ast.literal_eval(value),
         )
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
@@ -125,10 +126,10 @@ def prepare(text: str) -> TestCode:
     return code
 
 
-def _analyse(tree: ast.Module) -> TestCode:
+def _bindings(tree: ast.Module) -> tuple[dict[str, None], set[str]]:
+    """Finds the names that a test reads, in order, and those that it defines."""
     loaded: dict[str, None] = {}
     bound: set[str] = set()
-    modules: set[str] = set()
     for node in ast.walk(tree):
         match node:
             case ast.Name(id=name, ctx=ast.Load()):
@@ -141,11 +142,19 @@ def _analyse(tree: ast.Module) -> TestCode:
                 bound.add(other or name.partition(".")[0])
             case ast.ExceptHandler(name=str() as name):
                 bound.add(name)
-    for node in ast.walk(tree):
-        match node:
-            case ast.Attribute(value=ast.Name(id=name)):
-                if name in sys.stdlib_module_names and name not in bound:
-                    modules.add(name)
+    return loaded, bound
+
+
+def _analyse(tree: ast.Module) -> TestCode:
+    loaded, bound = _bindings(tree)
+    modules = {
+        node.value.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.value.id in sys.stdlib_module_names
+        and node.value.id not in bound
+    }
     free = [name for name in loaded if name not in bound and name not in modules]
     imported = {name: _IMPORTED[name] for name in free if name in _IMPORTED}
     unknown = [name for name in free if name not in imported and name not in _BUILTINS]
@@ -176,20 +185,20 @@ class _Marker(ast.NodeTransformer):
             if isinstance(node, ast.Compare)
         ]
 
-    def visit_Assert(self, node: ast.Assert) -> Any:  # noqa: N802 - as ast calls it
+    def visit_Assert(self, node: ast.Assert) -> Any:
         return [node, _call(CHECKED)]
 
-    def visit_ExceptHandler(self, node: ast.ExceptHandler) -> Any:  # noqa: N802
+    def visit_ExceptHandler(self, node: ast.ExceptHandler) -> Any:
         self.generic_visit(node)
         node.body.insert(0, _call(CHECKED))
         return node
 
-    def visit_Expr(self, node: ast.Expr) -> Any:  # noqa: N802
+    def visit_Expr(self, node: ast.Expr) -> Any:
         if isinstance(node.value, ast.Call):
             node.value = _effects(node.value)
         return node
 
-    def visit_Assign(self, node: ast.Assign) -> Any:  # noqa: N802
+    def visit_Assign(self, node: ast.Assign) -> Any:
         call = node.value
         if not isinstance(call, ast.Call):
             return node

@@ -78,12 +78,12 @@ def main(arguments: dict[str, Any]) -> None:
 class _Zygote:
     def __init__(self, control: socket.socket, sandbox: str, parent: str) -> None:
         self._control = control
-        self._folder = tempfile.mkdtemp(prefix="shardward-run-", dir=parent)
+        self._folder = Path(tempfile.mkdtemp(prefix="shardward-run-", dir=parent))
         self._runs: dict[int, tuple[int, int]] = {}
         self._memory_bytes = 0
         self._looked = 0.0
         self._stdlib: int | None = None
-        stdlib = os.path.dirname(os.__file__)
+        stdlib = Path(os.__file__).parent
         uids, ruleset, filter_program = None, None, None
         try:
             if sandbox != "none":
@@ -134,9 +134,7 @@ class _Zygote:
         uid = self._jail.pick_uid()
         if uid is not None:
             os.chown(self._folder, uid, uid)
-        jail.enter(
-            self._jail, uid=uid, memory_bytes=memory_bytes, cpu_s=cpu_s, folder=self._folder
-        )
+        jail.enter(self._jail, uid=uid, memory_bytes=memory_bytes, cpu_s=cpu_s, folder=self._folder)
 
     def serve(self) -> None:
         """Does what the client asks until it is gone."""
@@ -210,7 +208,9 @@ class _Zygote:
             with contextlib.suppress(OSError):
                 os.close(_STDLIB)
         os.environ.clear()
-        os.environ.update({"HOME": self._folder, "TMPDIR": self._folder, "LANG": "C.UTF-8"})
+        os.environ.update(
+            {"HOME": str(self._folder), "TMPDIR": str(self._folder), "LANG": "C.UTF-8"}
+        )
         channel.send({"ready": True})
         _ROLES[message["role"]](channel)
 
@@ -248,21 +248,21 @@ class _Zygote:
             self._control.send(json.dumps(message).encode())
 
 
-def _is_open(path: str) -> bool:
+def _is_open(path: Path) -> bool:
     """Says whether any user can reach a folder."""
-    return all(os.stat(p).st_mode & 0o001 for p in (path, *Path(path).parents))
+    return all(p.stat().st_mode & 0o001 for p in (path, *path.parents))
 
 
-def _relocate(stdlib: str) -> int:
+def _relocate(stdlib: Path) -> int:
     """Makes the standard library importable for users who cannot reach its folder."""
     opened = os.open(stdlib, os.O_PATH | os.O_DIRECTORY)
     os.dup2(opened, _STDLIB)
     if opened != _STDLIB:
         os.close(opened)
-    new = f"/proc/self/fd/{_STDLIB}"
-    sys.path[:] = [p.replace(stdlib, new, 1) for p in sys.path if p.startswith(stdlib)]
+    old, new = str(stdlib), f"/proc/self/fd/{_STDLIB}"
+    sys.path[:] = [p.replace(old, new, 1) for p in sys.path if p.startswith(old)]
     sys.path_importer_cache.clear()
     for module in list(sys.modules.values()):
         if isinstance(path := getattr(module, "__path__", None), list):
-            path[:] = [p.replace(stdlib, new, 1) for p in path]
+            path[:] = [p.replace(old, new, 1) for p in path]
     return _STDLIB
