@@ -84,7 +84,8 @@ def create_ruleset(folder: Path, stdlib: Path) -> int:
     ruleset = _call(_CREATE_RULESET, attributes, ctypes.c_size_t(size), ctypes.c_uint(0))
     change = _CHANGE | (_TRUNCATE if abi >= _TRUNCATE_VERSION else 0)
     _allow(ruleset, folder, _READ | change)
-    for path in (*_READABLE, *Path(sys.base_prefix, "lib").glob("*.so*")):
+    libraries = map(str, Path(sys.base_prefix, "lib").glob("*.so*"))
+    for path in (*_READABLE, *libraries):
         _allow(ruleset, path, _READ)
     for path in _DEVICES:
         _allow(ruleset, path, _READ_FILE | (_WRITE_FILE if path == "/dev/null" else 0))

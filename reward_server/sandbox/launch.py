@@ -65,15 +65,12 @@ def launch(sandbox: str) -> socket.socket:
             env={},
             cwd="/",
         )
-    try:
-        process.wait(_START_S)
-        ours.settimeout(_START_S)
-        reply = json.loads(ours.recv(4096) or b'{"problem": "its process ended"}')
-        if "problem" in reply:
-            raise OSError(reply["problem"])
-    except BaseException:
+    process.wait(_START_S)
+    ours.settimeout(_START_S)
+    reply = json.loads(ours.recv(4096) or b'{"problem": "its process ended"}')
+    if "problem" in reply:
         ours.close()
-        raise
+        raise OSError(reply["problem"])
     return ours
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import time
 from pathlib import Path
@@ -48,15 +49,14 @@ def resident_bytes() -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def kill_all() -> dict[int, int]:
-    """Kills and reaps every process below this one; returns wait statuses of its children.
+def kill_all() -> None:
+    """Kills and reaps every process below this one.
 
     Raises:
         TimeoutError: some cannot be killed.
     """
     deadline = time.monotonic() + _KILL_S
-    statuses: dict[int, int] = {}
-    while _reap(statuses):
+    while _reap():
         if time.monotonic() > deadline:
             raise TimeoutError(f"processes {descendants()} are still there")
         # Stopped first, until there is no new one: killed one by one, a fork bomb would refill.
@@ -66,19 +66,30 @@ def kill_all() -> dict[int, int]:
             stopped |= new
         _signal(stopped, signal.SIGKILL)
         time.sleep(_PAUSE_S)
-    return statuses
 
 
-def _reap(statuses: dict[int, int]) -> bool:
+def kill(pid: int, pidfd: int) -> int:
+    """Kills and reaps a child; returns its exit code, negative for a signal.
+
+    Raises:
+        TimeoutError: it cannot be killed.
+    """
+    os.kill(pid, signal.SIGKILL)
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    if not poll.poll(_KILL_S * 1000):
+        raise TimeoutError(f"process {pid} is still there")
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def _reap() -> bool:
     """Reaps children that have ended; says whether there are others."""
-    while True:
-        try:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return False
-        if not pid:
-            return True
-        statuses[pid] = status
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return False
+    return True
 
 
 def _signal(pids: set[int], number: int) -> None:

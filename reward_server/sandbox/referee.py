@@ -43,7 +43,6 @@ def run(channel: Channel) -> None:
 class _Referee:
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
-        self._effects = 0
         self._checks = 0
         self._problem: str | None = None
         self._exceptions: dict[str, type[Exception]] = {}
@@ -86,27 +85,32 @@ class _Referee:
         found = self._ask({"operation": "find", "names": names}) if names else {}
         return {name: self._decode(value) for name, value in found.items()}
 
-    def _with_effects(self, call: Any) -> Any:
-        self._effects += 1
-        try:
-            return call()
-        finally:
-            self._effects -= 1
+    def _with_effects(self, function: Any, /, *arguments: Any, **keywords: Any) -> Any:
+        if isinstance(function, _Remote):
+            return self.call(function.reference, arguments, keywords, effects=True)
+        return function(*arguments, **keywords)
 
     def _checked(self) -> None:
         self._checks += 1
 
     # Talking to the solution.
 
-    def call(self, target: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-        """Calls something in the solution's process."""
+    def call(
+        self,
+        target: Any,
+        arguments: tuple[Any, ...],
+        keywords: dict[str, Any],
+        *,
+        effects: bool = False,
+    ) -> Any:
+        """Calls something in the solution's process; with effects, it may change arguments."""
         request = {
             "operation": "call",
             "target": target,
             "arguments": [self._encode(item) for item in arguments],
             "keywords": {name: self._encode(item) for name, item in keywords.items()},
             "references": True,
-            "effects": bool(self._effects),
+            "effects": effects,
         }
         return self._decode(self._ask(request, arguments))
 

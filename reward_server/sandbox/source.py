@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import builtins
 import sys
 from collections.abc import Sequence
 from types import CodeType, ModuleType
@@ -18,8 +19,17 @@ def load(name: str, sources: Sequence[str]) -> dict[str, Any]:
     """
     module = ModuleType(name)
     sys.modules[name] = module
+    # Built-in names of its own: it may change them, and we need ours.
+    module.__dict__["__builtins__"] = _own_builtins()
     exec(_compile(sources), module.__dict__)  # noqa: S102 - what the jail is for
     return module.__dict__
+
+
+def _own_builtins() -> ModuleType:
+    copy = ModuleType("builtins")
+    copy.__dict__.update(vars(builtins))
+    sys.modules["builtins"] = copy
+    return copy
 
 
 def _compile(sources: Sequence[str]) -> CodeType:

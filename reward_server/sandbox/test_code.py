@@ -29,8 +29,8 @@ class TestCode:
     """A test, ready to be compiled.
 
     Attributes:
-        tree: its code, with calls of `CHECKED` after each check, and statements that call
-            something for its effects inside calls of `EFFECTS`.
+        tree: its code, with calls of `CHECKED` after each check, and with calls that may change
+            their arguments made by `EFFECTS`.
         unknown: names to look for in the solution.
         modules: modules of the standard library that it uses without an import.
         imported: names of the standard library that it uses without an import, and their homes.
@@ -186,11 +186,11 @@ class _Marker(ast.NodeTransformer):
         ]
 
     def visit_Assert(self, node: ast.Assert) -> Any:
-        return [node, _call(CHECKED)]
+        return [node, _checked()]
 
     def visit_ExceptHandler(self, node: ast.ExceptHandler) -> Any:
         self.generic_visit(node)
-        node.body.insert(0, _call(CHECKED))
+        node.body.insert(0, _checked())
         return node
 
     def visit_Expr(self, node: ast.Expr) -> Any:
@@ -218,11 +218,11 @@ def _names(node: ast.AST) -> set[str]:
     return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
 
 
-def _call(name: str, *arguments: ast.expr) -> ast.Expr:
-    call = ast.Call(func=ast.Name(id=name, ctx=ast.Load()), args=list(arguments), keywords=[])
-    return ast.Expr(value=call)
+def _checked() -> ast.Expr:
+    name = ast.Name(id=CHECKED, ctx=ast.Load())
+    return ast.Expr(value=ast.Call(func=name, args=[], keywords=[]))
 
 
 def _effects(call: ast.Call) -> ast.expr:
-    nothing = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
-    return _call(EFFECTS, ast.Lambda(args=nothing, body=call)).value
+    effects = ast.Name(id=EFFECTS, ctx=ast.Load())
+    return ast.Call(func=effects, args=[call.func, *call.args], keywords=call.keywords)

@@ -130,9 +130,9 @@ class _Zygote:
         if problem:
             raise OSError(problem)
 
-    def _enter(self, memory_bytes: int, cpu_s: int) -> None:
+    def _enter(self, memory_bytes: int, cpu_s: int, *, owner: bool = True) -> None:
         uid = self._jail.pick_uid()
-        if uid is not None:
+        if uid is not None and owner:
             os.chown(self._folder, uid, uid)
         jail.enter(self._jail, uid=uid, memory_bytes=memory_bytes, cpu_s=cpu_s, folder=self._folder)
 
@@ -199,7 +199,8 @@ class _Zygote:
             with contextlib.suppress(OSError):
                 Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
             # Descriptors of the zygote that the jail still needs are far up.
-            self._enter(message["memory_bytes"], message["cpu_s"])
+            owner = message["role"] != "referee"
+            self._enter(message["memory_bytes"], message["cpu_s"], owner=owner)
         except OSError as error:
             channel.send({"problem": str(error)})
             return
@@ -231,12 +232,11 @@ class _Zygote:
             self._kill()
 
     def _kill(self) -> None:
-        statuses = processes.kill_all()
-        for fd, (run, pid) in self._runs.items():
+        while self._runs:
+            fd, (run, pid) = self._runs.popitem()
+            self._send({"exit": run, "code": processes.kill(pid, fd)})
             os.close(fd)
-            code = os.waitstatus_to_exitcode(statuses[pid])
-            self._send({"exit": run, "code": code})
-        self._runs.clear()
+        processes.kill_all()
 
     def _end(self) -> None:
         self._kill()
