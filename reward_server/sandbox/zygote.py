@@ -39,7 +39,7 @@ from reward_server.sandbox import (
 )
 from reward_server.sandbox.messages import Channel
 
-_PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER = 4, 36
 _TICK_MS = 100
 _MAX_MESSAGE = 4096
 _COMMANDS, _RESULTS, _STDLIB, _FREE = 3, 4, 5, 6
@@ -64,6 +64,8 @@ def main(arguments: dict[str, Any]) -> None:
     control = socket.socket(fileno=fcntl.fcntl(arguments["fd"], fcntl.F_DUPFD_CLOEXEC, _AWAY))
     os.close(arguments["fd"])
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    # Its memory is closed to its runs, even where they are the same user.
+    ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0)
     try:
         zygote = _Zygote(control, arguments["sandbox"], arguments["parent"])
     except Exception as error:  # noqa: BLE001 - the client raises it
@@ -90,11 +92,12 @@ class _Zygote:
                 uids = jail.find_uids()
                 if uids is not None and not _is_open(stdlib):
                     self._stdlib = _relocate(stdlib)
-                if sandbox == "landlock":
+                # Inside bubblewrap it is a second wall, for kernels that have it.
+                if sandbox == "landlock" or landlock.version():
                     opened = landlock.create_ruleset(self._folder, stdlib)
                     ruleset = fcntl.fcntl(opened, fcntl.F_DUPFD_CLOEXEC, _AWAY)
                     os.close(opened)
-                alone = uids is not None or (sandbox == "landlock" and landlock.scopes_signals())
+                alone = uids is not None or (ruleset is not None and landlock.scopes_signals())
                 filter_program = seccomp.program(deny_signals=not alone)
             self._jail = jail.Jail(ruleset=ruleset, filter_program=filter_program, uids=uids)
             for name in _WARM:
