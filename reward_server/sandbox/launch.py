@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -45,19 +46,20 @@ def launch(sandbox: str) -> socket.socket:
     """
     # The real file: without site packages the one of a virtual environment does no more.
     python = [os.path.realpath(sys.executable), "-I", "-S", "-B", "-X", "utf8", "-c", _START]
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    parent = "/tmp" if sandbox == "bwrap" else tempfile.gettempdir()  # noqa: S108 - its own
     arguments = {
-        "fd": theirs.fileno(),
         "root": str(_ROOT),
         "sandbox": sandbox,
-        "parent": "/tmp" if sandbox == "bwrap" else tempfile.gettempdir(),  # noqa: S108
+        "parent": parent,
         "python": python,
         "under": _bwrap(python[0]) if sandbox == "bwrap" else [],
         "detach": True,
     }
-    with theirs:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with contextlib.ExitStack() as failed, theirs:
+        failed.enter_context(ours)
         process = subprocess.Popen(  # noqa: S603 - our own module, fixed arguments
-            [*python, json.dumps(arguments)],
+            [*python, json.dumps({**arguments, "fd": theirs.fileno()})],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -65,12 +67,13 @@ def launch(sandbox: str) -> socket.socket:
             env={},
             cwd="/",
         )
-    process.wait(_START_S)
-    ours.settimeout(_START_S)
-    reply = json.loads(ours.recv(4096) or b'{"problem": "its process ended"}')
-    if "problem" in reply:
-        ours.close()
-        raise OSError(reply["problem"])
+        process.wait(_START_S)
+        theirs.close()
+        ours.settimeout(_START_S)
+        reply = json.loads(ours.recv(4096) or b'{"problem": "its process ended"}')
+        if "problem" in reply:
+            raise OSError(reply["problem"])
+        failed.pop_all()
     return ours
 
 

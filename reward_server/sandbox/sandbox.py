@@ -57,7 +57,7 @@ class ProgramResult:
 class Run:
     """One jailed process, as long as its sandbox goes on."""
 
-    def __init__(self, number: int, results: int, commands: int, output: int | None) -> None:
+    def __init__(self, number: int, results: int, commands: int, output: int) -> None:
         self.number = number
         self.results = results
         self.commands = commands
@@ -93,8 +93,7 @@ class Run:
     def close(self) -> None:
         """Closes its pipes."""
         for fd in (self.results, self.commands, self.output):
-            if fd is not None:
-                os.close(fd)
+            os.close(fd)
 
 
 class Sandbox:
@@ -173,40 +172,36 @@ class Sandbox:
         finally:
             self.end()
 
-    def open(self, role: str, *, stdin: bytes | None = None, cpu_s: float) -> Run:
+    def open(self, role: str, *, cpu_s: float, stdin: bytes = b"") -> Run:
         """Forks a jailed process and waits until it is locked up.
 
         Args:
             role: "program", "solution" or "referee".
-            stdin: its input; with one, its output is kept.
             cpu_s: CPU seconds after which the kernel kills it.
+            stdin: input of a program; the others have none.
 
         Raises:
             SandboxError: it could not be made.
         """
         self._numbers += 1
-        with contextlib.ExitStack() as stack:
+        with contextlib.ExitStack() as theirs, contextlib.ExitStack() as failed:
             commands, our_commands = os.pipe2(os.O_CLOEXEC)
+            theirs.callback(os.close, commands)
+            failed.callback(os.close, our_commands)
             our_results, results = os.pipe2(os.O_CLOEXEC)
-            stack.callback(os.close, commands)
-            stack.callback(os.close, results)
-            output = None
-            if stdin is None:
-                source = sink = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-                stack.callback(os.close, source)
-            else:
-                source = os.memfd_create("stdin", os.MFD_CLOEXEC)
-                stack.callback(os.close, source)
-                with os.fdopen(os.dup(source), "wb") as file:
-                    file.write(stdin)
-                os.lseek(source, 0, os.SEEK_SET)
-                output, sink = os.pipe2(os.O_CLOEXEC)
-                stack.callback(os.close, sink)
-                os.set_blocking(output, False)
-            os.set_blocking(our_commands, False)
-            os.set_blocking(our_results, False)
+            theirs.callback(os.close, results)
+            failed.callback(os.close, our_results)
+            source = os.memfd_create("stdin", os.MFD_CLOEXEC)
+            theirs.callback(os.close, source)
+            with os.fdopen(os.dup(source), "wb") as file:
+                file.write(stdin)
+            os.lseek(source, 0, os.SEEK_SET)
+            output, sink = os.pipe2(os.O_CLOEXEC)
+            theirs.callback(os.close, sink)
+            failed.callback(os.close, output)
+            for fd in (our_commands, our_results, output):
+                os.set_blocking(fd, False)
             run = Run(self._numbers, our_results, our_commands, output)
-            self._runs[run.number] = run
             message = {
                 "do": "run",
                 "run": run.number,
@@ -215,6 +210,8 @@ class Sandbox:
                 "cpu_s": math.ceil(cpu_s + _CPU_SLACK_S),
             }
             self._tell(message, [source, sink, commands, results])
+            self._runs[run.number] = run
+            failed.pop_all()
         try:
             reply = self._receive(run, time.monotonic() + _OWN_S)
         except RunEndedError as error:
@@ -279,7 +276,7 @@ class Sandbox:
 
     def _collect(self, run: Run, deadline: float) -> ProgramResult:
         output = bytearray()
-        source = run.output
+        source: int | None = run.output
         while True:
             # Asked before reading, so that nothing written by then is missed.
             ended = run.code is not None
@@ -318,7 +315,7 @@ class Sandbox:
         try:
             data = self._control.recv(_MAX_MESSAGE)
         except OSError as error:
-            raise SandboxError(f"the zygote does not answer: {error}") from None
+            raise SandboxError(f"the zygote is gone: {error}") from None
         if not data:
             raise SandboxError("the zygote is gone")
         message = json.loads(data)

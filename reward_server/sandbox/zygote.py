@@ -193,10 +193,12 @@ class _Zygote:
         """Turns this fork into a run; never returns to the zygote's loop."""
         os.setsid()
         away = [fcntl.fcntl(fd, fcntl.F_DUPFD, _AWAY) for fd in fds]
-        null = os.open(os.devnull, os.O_RDWR)
         for fd, target in zip(away, (0, 1, _COMMANDS, _RESULTS), strict=True):
             os.dup2(fd, target)
-        os.dup2(null, 2)
+        # What goes to stderr is lost, and what functions print is no answer.
+        null = os.open(os.devnull, os.O_RDWR)
+        for target in (2,) if message["role"] == "program" else (0, 1, 2):
+            os.dup2(null, target)
         channel = Channel(_COMMANDS, _RESULTS)
         try:
             with contextlib.suppress(OSError):
