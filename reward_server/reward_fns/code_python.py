@@ -50,8 +50,9 @@ def code_python(
     that passes. The code runs in a sandbox (`docs/sandbox.md`), expected values never do.
     `tests` is a list of dicts, or JSON text of one:
 
-    - `{"type": "assert", "code": "assert f(2) == 4"}`: plain data is compared with Python's `==`.
-      All other code with asserts runs in a process of its own, where only plain data is compared.
+    - `{"type": "assert", "code": "assert f(2) == 4"}`, or just its code: plain data is compared
+      with Python's `==`. Code that is more than one such line runs in a process of its own, where
+      calls of the solution give plain data, and other objects of it cannot be compared.
     - `{"type": "call", "function": "f", "arguments": [2], "result": 4}`: a tuple equals a list,
       and 1 equals 1.0 and True, as JSON tests cannot tell. `"Class.method"` makes an instance.
       `fn`, `args` and `expected` are the same fields.

@@ -89,7 +89,7 @@ def read(tests: Any) -> list[Test]:
     """Reads the value of a `tests` column.
 
     Args:
-        tests: a list of dicts, or JSON text of one.
+        tests: a list of dicts, or of code with asserts; or JSON text of one.
 
     Raises:
         BadTests: there is no test, or one is malformed.
@@ -115,8 +115,10 @@ def read(tests: Any) -> list[Test]:
 
 
 def _read(test: Any) -> list[Test]:
+    if isinstance(test, str):
+        test = {"type": "assert", "code": test}
     if not isinstance(test, dict):
-        raise BadTests(f"it must be a dict, got {type(test).__name__}.")
+        raise BadTests(f"it must be a dict or code, got {type(test).__name__}.")
     prefix = _text(test, "prefix", default="")
     tolerance = _tolerance(test.get("tolerance"))
     kind = test.get("type")
