@@ -8,7 +8,7 @@ import re
 import threading
 from typing import Any
 
-from reward_server.sandbox import dataset_tests
+from reward_server.sandbox import checks
 from reward_server.sandbox.grading import count_passed
 from reward_server.sandbox.sandbox import Sandbox, SandboxError
 
@@ -78,7 +78,7 @@ def code_python(
         raise ValueError(f"`credit` must be one of {', '.join(_CREDITS)}, got {credit!r}.")
     rewards: list[float] = []
     for completion, row in zip(completions, tests, strict=True):
-        wanted = dataset_tests.read(row)
+        wanted = checks.read(row)
         code = extract(completion)
         with _lock:
             passed = _passed(sandbox, code, wanted, test_timeout_s, stop=credit == "all")
@@ -87,9 +87,7 @@ def code_python(
     return rewards
 
 
-def _passed(
-    kind: str, code: str, tests: list[dataset_tests.Test], timeout_s: float, *, stop: bool
-) -> int:
+def _passed(kind: str, code: str, tests: list[checks.Test], timeout_s: float, *, stop: bool) -> int:
     # Made even for a row without code, so that a server without a sandbox does not start.
     if kind not in _sandboxes:
         _sandboxes[kind] = Sandbox(kind)

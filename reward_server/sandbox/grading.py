@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Self, cast
 
 from reward_server.sandbox import values
-from reward_server.sandbox.dataset_tests import AssertTest, BadTests, CallTest, ProgramTest, Test
+from reward_server.sandbox.checks import AssertTest, BadTests, CallTest, ProgramTest, Test
 from reward_server.sandbox.sandbox import Run, RunEndedError, Sandbox
 
 

@@ -16,7 +16,7 @@ import sys
 from types import FunctionType, ModuleType
 from typing import Any
 
-from reward_server.sandbox import test_code, values
+from reward_server.sandbox import asserts, values
 from reward_server.sandbox.messages import Channel
 
 _MAX_TEXT = 500
@@ -51,7 +51,7 @@ class _Referee:
     def judge(self, text: str) -> dict[str, Any]:
         """Runs a test; it passes if it checks something and nothing is raised."""
         try:
-            code = test_code.prepare(text)
+            code = asserts.prepare(text)
             names = self._names(code)
             exec(compile(code.tree, "test", "exec", dont_inherit=True), names)  # noqa: S102
             for name in code.tests:
@@ -65,11 +65,11 @@ class _Referee:
             return {"verdict": "failed", "message": f"{type(error).__name__}: {error}"[:_MAX_TEXT]}
         return {"verdict": "passed" if self._checks else "failed", "message": ""}
 
-    def _names(self, code: test_code.TestCode) -> dict[str, Any]:
+    def _names(self, code: asserts.AssertCode) -> dict[str, Any]:
         names: dict[str, Any] = {
             "__name__": "test",
-            test_code.EFFECTS: self._with_effects,
-            test_code.CHECKED: self._checked,
+            asserts.EFFECTS: self._with_effects,
+            asserts.CHECKED: self._checked,
         }
         module = _SolutionModule("solution")
         module.find = lambda name: self._find([name]).get(name)

@@ -22,7 +22,7 @@ from reward_server.batch import Batch, RowStatus
 from reward_server.config import PoolConfig, RewardFnConfig, RewardsConfig
 from reward_server.pool import Pool
 from reward_server.reward_fns.code_python import code_python
-from reward_server.sandbox.dataset_tests import BadTests
+from reward_server.sandbox.checks import BadTests
 
 DATA = Path(__file__).parents[1] / "data" / "cases" / "code.jsonl"
 CASES = [json.loads(line) for line in DATA.read_text("utf-8").splitlines()]

@@ -13,8 +13,8 @@ import math
 import pytest
 
 from reward_server.reward_fns.code_python import extract
-from reward_server.sandbox import dataset_tests, syscalls, test_code, values
-from reward_server.sandbox.dataset_tests import AssertTest, CallTest
+from reward_server.sandbox import asserts, checks, syscalls, values
+from reward_server.sandbox.checks import AssertTest, CallTest
 
 FENCE = "```"
 
@@ -121,13 +121,13 @@ def test_forged_values_are_refused(text):
 )
 def test_equations(code, expected):
     """Which asserts need no code of theirs to be run."""
-    found = test_code.equation(code)
+    found = asserts.equation(code)
     if expected is None:
         assert found is None
-        assert isinstance(dataset_tests.read([code])[0], AssertTest)
+        assert isinstance(checks.read([code])[0], AssertTest)
     else:
         assert (found.target, found.arguments, found.keywords, found.expected) == expected
-        assert isinstance(dataset_tests.read([code])[0], CallTest)
+        assert isinstance(checks.read([code])[0], CallTest)
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_equations(code, expected):
 )
 def test_unknown_names(code, unknown):
     """Names that a test expects of the solution; built-in ones only when there is no other."""
-    assert sorted(test_code.prepare(code).unknown) == unknown
+    assert sorted(asserts.prepare(code).unknown) == unknown
 
 
 def test_denied_calls_are_different():

@@ -25,7 +25,7 @@ _BUILTINS = frozenset(dir(builtins))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class TestCode:
+class AssertCode:
     """A test, ready to be compiled.
 
     Attributes:
@@ -36,8 +36,6 @@ class TestCode:
         imported: names of the standard library that it uses without an import, and their homes.
         tests: functions that only pytest would call.
     """
-
-    __test__ = False
 
     tree: ast.Module
     unknown: list[str]
@@ -117,7 +115,7 @@ def _named(keyword: ast.keyword) -> str:
     return keyword.arg
 
 
-def prepare(text: str) -> TestCode:
+def prepare(text: str) -> AssertCode:
     """Reads a test that has no `problem`."""
     tree = ast.parse(text)
     code = _analyse(tree)
@@ -145,7 +143,7 @@ def _bindings(tree: ast.Module) -> tuple[dict[str, None], set[str]]:
     return loaded, bound
 
 
-def _analyse(tree: ast.Module) -> TestCode:
+def _analyse(tree: ast.Module) -> AssertCode:
     loaded, bound = _bindings(tree)
     modules = {
         node.value.id
@@ -172,7 +170,7 @@ def _analyse(tree: ast.Module) -> TestCode:
         and statement.name not in loaded
         and not statement.args.args
     ]
-    return TestCode(
+    return AssertCode(
         tree=tree, unknown=unknown, modules=sorted(modules), imported=imported, tests=tests
     )
 

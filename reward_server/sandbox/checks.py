@@ -9,7 +9,7 @@ import json
 import math
 from typing import Any
 
-from reward_server.sandbox import test_code, values
+from reward_server.sandbox import asserts, values
 
 _TYPES = ("assert", "call", "stdin_stdout")
 
@@ -155,10 +155,10 @@ def _read(test: Any) -> list[Test]:
 
 
 def _assert(code: str, prefix: str) -> Test:
-    if (problem := test_code.problem(code)) is not None:
+    if (problem := asserts.problem(code)) is not None:
         raise BadTests(f"{problem}.")
     # The form that most tests have needs no second process.
-    if (equation := test_code.equation(code)) is not None:
+    if (equation := asserts.equation(code)) is not None:
         return CallTest(
             target=equation.target,
             arguments=equation.arguments,
