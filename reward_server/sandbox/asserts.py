@@ -156,12 +156,12 @@ def _analyse(tree: ast.Module) -> AssertCode:
     free = [name for name in loaded if name not in bound and name not in modules]
     imported = {name: _IMPORTED[name] for name in free if name in _IMPORTED}
     unknown = [name for name in free if name not in imported and name not in _BUILTINS]
-    # The function under test may be named like a built-in one, if there is no other name for it.
+    # What is under test may be named like something known, if there is no other name for it.
     imports_solution = any(
         isinstance(n, ast.ImportFrom) and n.module == "solution" for n in ast.walk(tree)
     )
     if not unknown and not imports_solution:
-        unknown = [name for name in free if name in _BUILTINS]
+        unknown = free
     tests = [
         statement.name
         for statement in tree.body
@@ -185,6 +185,11 @@ class _Marker(ast.NodeTransformer):
 
     def visit_Assert(self, node: ast.Assert) -> Any:
         return [node, _checked()]
+
+    def visit_If(self, node: ast.If) -> Any:
+        self.generic_visit(node)
+        raises = any(isinstance(inner, ast.Raise) for inner in ast.walk(node))
+        return [node, _checked()] if raises else node
 
     def visit_ExceptHandler(self, node: ast.ExceptHandler) -> Any:
         self.generic_visit(node)

@@ -67,7 +67,11 @@ def launch(sandbox: str) -> socket.socket:
             env={},
             cwd="/",
         )
-        process.wait(_START_S)
+        try:
+            process.wait(_START_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise OSError(f"its process did not start within {_START_S:g} s") from None
         theirs.close()
         ours.settimeout(_START_S)
         reply = json.loads(ours.recv(4096) or b'{"problem": "its process ended"}')

@@ -77,7 +77,10 @@ class _Solution:
         call = self._path(target) if isinstance(target, str) else self._decode(target)
         arguments = [self._decode(item) for item in request["arguments"]]
         keywords = {name: self._decode(item) for name, item in request["keywords"].items()}
-        reply = {"value": values.encode(call(*arguments, **keywords), refer)}
+        result = call(*arguments, **keywords)
+        # An instance of the solution's own class stays one, even if its base is plain data.
+        whole = refer and isinstance(call, type) and call.__module__ == "solution"
+        reply = {"value": self._refer(result) if whole else values.encode(result, refer)}
         if request["effects"]:
             reply["arguments"] = [values.encode(item, self._refer) for item in arguments]
         return reply

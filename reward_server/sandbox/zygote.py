@@ -73,6 +73,9 @@ def main(arguments: dict[str, Any]) -> None:
         return
     try:
         zygote.serve()
+    except Exception as error:  # noqa: BLE001 - told to the client, if there is one
+        with contextlib.suppress(OSError):
+            control.send(json.dumps({"problem": repr(error)}).encode())
     finally:
         zygote.close()
 

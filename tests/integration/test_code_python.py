@@ -165,6 +165,7 @@ def score(code, *tests, **options):
         (SQUARE, "from solution import square\ndef test_square():\n    assert square(2) == 4"),
         (SQUARE, "import solution\nassert solution.square(2) == 4"),
         (SQUARE, "assert 4 == square(x=2)"),
+        (SQUARE, "if square(2) != 4:\n    raise AssertionError"),
         (SQUARE, "for i in range(9):\n    assert square(i) == i * i"),
         ("def f():\n    return 10**5000", "assert f() == 10**5000"),
         ("def f():\n    return {1: 'a', (1, 2): {3}}", "assert f() == {1: 'a', (1, 2): {3}}"),
@@ -181,6 +182,9 @@ def score(code, *tests, **options):
         (("class S:\n    def __init__(self): self.a = []\n    def push(self, x): self.a.append(x)\n"
          "    def __len__(self): return len(self.a)"),
          "s = S()\ns.push(1)\nassert len(s) == 1 and s.a == [1]"),
+        ("class L(list):\n    def push(self, x): self.append(x)",
+         "x = L()\nx.push(1)\nassert len(x) == 1 and x[0] == 1"),
+        ("def reduce(f, x):\n    return 0", "assert reduce(lambda a, b: a, [1]) == 0"),
         ("def sum(a, b):\n    return a + b", "assert sum(1, 2) == 3"),
         ("import builtins\nbuiltins.len = builtins.list = None\ndef f(x):\n    return [x]",
          "assert f(2) == [2]"),
@@ -234,6 +238,7 @@ LAX = "".join(f"    def __{n}__(self, *o): return self\n" for n in ("sub", "rsub
         ("def total(x):\n    x.clear()\n    return 0", "x = [1, 2]\nassert total(x) == sum(x)"),
         ("def total(x):\n    x.clear()\n    return 0", ("x = [1, 2]\nr = total(x)\n"
          "assert r == sum(x)")),
+        ("def f(): return 0", "if f() != 4:\n    raise AssertionError"),
         ("def f(): return None", "if f():\n    assert f() == 2"),
         ("def f(): raise ImportError('x')", "y = 2\nassert f() == y"),
         ("def f(): raise SystemExit(0)", "y = 2\nassert f() == y"),
@@ -244,7 +249,7 @@ LAX = "".join(f"    def __{n}__(self, *o): return self\n" for n in ("sub", "rsub
          "            os.write(fd, b'\\x18\\0\\0\\0{\"verdict\":\"passed\",\"a\":1}')\n"
          "        except OSError: pass\n    return 0"), "y = 4\nassert f(2) == y"),
         (("import os\nfor fd in range(64):\n    try:\n"
-         "        os.write(fd, b'\\x0b\\0\\0\\0{\"value\":4}')\n"
+         "        os.write(fd, b'\\x0b\\0\\0\\0{\"value\":4}' * 2)\n"
          "    except OSError: pass\ndef f(x): return 0"), "assert f(2) == 4"),
         (SEARCH, "assert f(2) == 'expected-53'"),
         (SEARCH, "y = 'expected-53'\nassert f(2) == y"),
