@@ -22,12 +22,13 @@ _CREDITS = ("all", "fraction")
 _LANGUAGES = ("python", "python3", "py", "py3")
 _OPENING = re.compile(
     r"(?P<indent>[ \t]*)(?:<[^<>\s]{1,40}>[ \t]*)?(?P<fence>`{3,}|~{3,})[ \t]*\{?\.?"
-    r"(?P<language>[\w+#-]*)[^`]*"
+    r"(?P<language>[\w+#-]*)"
 )
 # What may follow on the line of a closing fence: an end token or a closing tag.
 _TAGS = r"[ \t]*(?:<[^<>\s]{1,40}>[ \t]*)*"
 _CLOSING = re.compile(rf"[ \t]*(?P<fence>`{{3,}}|~{{3,}}){_TAGS}")
-_END_TOKENS = re.compile(r"(?:\s*(?:<\|[^<>|\s]{1,40}\|>|</s>|<eos>))+\s*\Z")
+_END_TOKEN = re.compile(r"(?:<\|[^<>|\s]{1,40}\|>|</s>|<eos>)\Z")
+_MAX_END_TOKENS = 8
 _CLOSING_INDENT = 3
 
 _sandboxes: dict[str, Sandbox] = {}
@@ -61,7 +62,8 @@ def code_python(
       and the spelling of numbers count.
 
     `"tolerance"` (calls, programs) is relative and absolute, for numbers at any depth.
-    `"prefix"` is code that the completion goes on with.
+    `"prefix"` is code that the completion goes on with, such as imports. Only the standard library
+    can be imported.
 
     The code is the last block of the answer that is fenced as Python, else the last without a
     language, else the whole text; a fence that is not closed ends with the text. The answer comes
@@ -115,7 +117,17 @@ def extract(completion: str) -> str:
         for language, code in reversed(blocks):
             if language in languages:
                 return code
-    return "" if blocks else _END_TOKENS.sub("", answer)
+    return "" if blocks else _without_end_tokens(answer)
+
+
+def _without_end_tokens(text: str) -> str:
+    for _ in range(_MAX_END_TOKENS):
+        stripped = text.rstrip()
+        # Only the end is searched, so that the time stays linear.
+        if (match := _END_TOKEN.search(stripped[-50:])) is None:
+            break
+        text = stripped[: -len(match[0])]
+    return text
 
 
 def _blocks(text: str) -> list[tuple[str, str]]:
@@ -126,17 +138,22 @@ def _blocks(text: str) -> list[tuple[str, str]]:
     for raw in text.split("\n"):
         line = raw.removesuffix("\r")
         if opening is None:
-            if (opening := _OPENING.fullmatch(line)) is not None:
-                lines = []
+            opening, lines = _opening(line), []
         elif _closes(line, opening):
             blocks.append(_block(opening, lines))
             opening = None
         else:
             lines.append(line)
     if opening is not None and lines:
-        lines[-1] = _END_TOKENS.sub("", lines[-1])
+        lines[-1] = _without_end_tokens(lines[-1])
         blocks.append(_block(opening, lines))
     return blocks
+
+
+def _opening(line: str) -> re.Match[str] | None:
+    match = _OPENING.match(line)
+    # A line with a second fence opens nothing.
+    return None if match is None or "`" in line[match.end() :] else match
 
 
 def _closes(line: str, opening: re.Match[str]) -> bool:

@@ -7,6 +7,7 @@ Names in it are chosen by hostile code: links are never followed, depth costs no
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from pathlib import Path
@@ -16,18 +17,26 @@ _MAX_ENTRIES = 2000
 
 
 def is_too_full(path: Path) -> bool:
-    """Says whether a folder holds more than a run may leave; reads it while it changes."""
+    """Says whether a folder holds more than a run may leave, or hides it; it may be changing."""
     size = entries = 0
     try:
-        for _, names, files, fd in os.fwalk(path, follow_symlinks=False):
+        for _, names, files, fd in os.fwalk(path, follow_symlinks=False, onerror=_refuse_hidden):
             entries += len(names) + len(files)
             for name in files:
-                size += 512 * os.stat(name, dir_fd=fd, follow_symlinks=False).st_blocks
+                with contextlib.suppress(FileNotFoundError):
+                    size += 512 * os.stat(name, dir_fd=fd, follow_symlinks=False).st_blocks
             if size > _MAX_BYTES or entries > _MAX_ENTRIES:
                 return True
-    except (OSError, RecursionError):
-        return False  # it changes under our hands; the next look may see it whole
+    except (PermissionError, RecursionError):
+        return True
+    except OSError:
+        return False  # a folder went away under our hands; the next look may see it all
     return False
+
+
+def _refuse_hidden(error: OSError) -> None:
+    if isinstance(error, PermissionError):
+        raise error
 
 
 def empty(path: Path) -> None:

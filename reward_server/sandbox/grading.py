@@ -33,6 +33,7 @@ class Grading:
         self._cpu_s = timeout_s * tests
         self._prefix = ""
         self._loaded = False
+        self._broken: set[str] = set()
         self._solution: Run | None = None
         self._referee: Run | None = None
 
@@ -62,6 +63,8 @@ class Grading:
                 self._sources(test.prefix), stdin=test.stdin, timeout_s=self._timeout_s
             )
             return result.code == 0 and _same_text(result.output, test.stdout, test.tolerance)
+        if test.prefix in self._broken:
+            return False
         try:
             solution = self._open(test)
             # Making processes is our time; loading the solution is its own, in its first test.
@@ -91,7 +94,11 @@ class Grading:
 
     def _load(self, solution: Run, prefix: str, deadline: float) -> bool:
         request = {"operation": "load", "sources": self._sources(prefix)}
+        # Loading is not tried again: one that hangs would hang for every test.
+        self._broken.add(prefix)
         self._loaded = "value" in self._sandbox.ask(solution, request, deadline)
+        if self._loaded:
+            self._broken.discard(prefix)
         return self._loaded
 
     def _call(self, solution: Run, test: CallTest, deadline: float) -> bool:

@@ -17,6 +17,7 @@ def load(name: str, sources: Sequence[str]) -> dict[str, Any]:
     Raises:
         BaseException: whatever compiling the last source or running the code raises.
     """
+    sys.argv = ["solution.py"]
     module = ModuleType(name)
     sys.modules[name] = module
     # Built-in names of its own: it may change them, and we need ours.
@@ -28,6 +29,8 @@ def load(name: str, sources: Sequence[str]) -> dict[str, Any]:
 def _own_builtins() -> ModuleType:
     copy = ModuleType("builtins")
     copy.__dict__.update(vars(builtins))
+    # An interpreter without site packages lacks them, and programs use them.
+    copy.__dict__.update(exit=sys.exit, quit=sys.exit)
     sys.modules["builtins"] = copy
     return copy
 

@@ -273,6 +273,15 @@ def test_fraction_goes_on_after_a_failure():
     assert score(code, *tests) == 0.0
 
 
+def test_solution_that_hangs_while_loading_is_loaded_once():
+    """All tests fail at once with the first: the row must not take the time of each."""
+    started = time.monotonic()
+    tests = [f"assert f({x}) == {x}" for x in range(30)]
+    code = "import time\ntime.sleep(1e6)"
+    assert score(code, *tests, credit="fraction", test_timeout_s=2.0) == 0.0
+    assert time.monotonic() - started < 30
+
+
 def test_programs_do_not_see_each_other():
     """Files and variables of one program run are not there in the next."""
     code = (

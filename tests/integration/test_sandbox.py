@@ -169,6 +169,7 @@ def test_ends_like_an_interpreter(sandbox):
     )
     assert run(sandbox, code).output == b"thread\nexit\n"
     assert run(sandbox, f"{code}\n1 / 0").code == 1
+    assert run(sandbox, "import sys\nprint(sys.argv)\nexit(3)").code == 3
     assert run(sandbox, "x = (").code == 1
     assert run(sandbox, "import os\nos.abort()").code == -signal.SIGABRT
 
@@ -201,6 +202,10 @@ def test_hang_is_killed(sandbox):
         "with open('big', 'wb') as h:\n    while True: h.write(b'0' * 10**6)",
         "i = 0\nwhile True:\n    open(f'{i}', 'wb').write(b'0' * 10**7)\n    i += 1",
         "i = 0\nwhile True:\n    open(f'{i}', 'wb').close()\n    i += 1",
+        (
+            "import os\nos.mkdir('hidden', 0o300)\nos.chdir('hidden')\ni = 0\n"
+            "while True:\n    open(f'{i}', 'wb').write(b'0' * 10**7)\n    i += 1"
+        ),
         "while True: print('x' * 10**6)",
         "import os\nfor _ in range(4): os.fork()\nx = bytearray(3 * 10**8)\nwhile True: pass",
         (
@@ -209,7 +214,17 @@ def test_hang_is_killed(sandbox):
         ),
     ],
     ids=[
-        *("forks", "doubling", "blocks", "recursion", "big file", "files", "inodes", "output"),
+        *(
+            "forks",
+            "doubling",
+            "blocks",
+            "recursion",
+            "big file",
+            "files",
+            "inodes",
+            "hidden files",
+            "output",
+        ),
         *("memory of many", "ignored signals"),
     ],
 )
@@ -254,7 +269,7 @@ def test_no_file_stays(sandbox):
         kept = Path(name, "kept")
         kept.touch()
         code = (
-            f"import os\nos.symlink({name!r}, 'out')\nos.mkdir('closed', 0)\nprint(os.getcwd())\n"
+            f"import os\nos.symlink({name!r}, 'out')\nos.mkdir('closed', 0)\nprint(os.getcwd(), flush=True)\n"
             "os.mkfifo('pipe')\n"
             "for _ in range(1500):\n    os.mkdir('d' * 200)\n    os.chdir('d' * 200)\n"
         )
@@ -325,7 +340,8 @@ def _works_in(process, folder):
 def test_lost_zygote_is_an_error():
     """What happens to the sandbox itself is never taken for an outcome of the code."""
     with Sandbox() as own:
-        zygote = int(run(own, "import os\nprint(os.getppid())").output)
-        os.kill(zygote, signal.SIGKILL)
+        zygote, folder = run(own, "import os\nprint(os.getppid(), os.getcwd())").output.split()
+        os.kill(int(zygote), signal.SIGKILL)
         with pytest.raises(SandboxError, match="zygote is gone"):
             run(own, "print(1)")
+    Path(folder.decode()).rmdir()

@@ -9,6 +9,7 @@ import decimal
 import fractions
 import json
 import math
+import time
 
 import pytest
 
@@ -48,6 +49,21 @@ FENCE = "```"
 def test_extract(completion, code):
     """Where the code of a completion is."""
     assert extract(completion) == code
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(" " * 10**6 + "x", "</s>" * 10**5, FENCE + "a" * 10**6 + "`", "`" * 10**6),
+        *(FENCE + " " * 10**6 + "`", f"{FENCE}py\n" + "<a>" * 10**5 + "x", "<" * 10**6),
+        f"{FENCE}py\n{FENCE}" + "<a>" * 10**5 + "x",
+    ],
+)
+def test_extract_is_linear(text):
+    """No text keeps the search busy."""
+    started = time.monotonic()
+    extract(text)
+    assert time.monotonic() - started < 5
 
 
 @pytest.mark.parametrize(
