@@ -269,8 +269,8 @@ def test_no_file_stays(sandbox):
         kept = Path(name, "kept")
         kept.touch()
         code = (
-            f"import os\nos.symlink({name!r}, 'out')\nos.mkdir('closed', 0)\nprint(os.getcwd(), flush=True)\n"
-            "os.mkfifo('pipe')\n"
+            f"import os\nprint(os.getcwd(), flush=True)\nos.symlink({name!r}, 'out')\n"
+            "os.mkdir('closed', 0)\nos.mkfifo('pipe')\n"
             "for _ in range(1500):\n    os.mkdir('d' * 200)\n    os.chdir('d' * 200)\n"
         )
         result = run(sandbox, code)
