@@ -18,7 +18,7 @@ import psutil
 import pytest
 import tokenizers
 
-from reward_server.batch import Batch, RowStatus
+from reward_server.batch import Batch, RowStatus, StartError
 from reward_server.config import PoolConfig, RewardFnConfig, RewardsConfig
 from reward_server.pool import Pool
 from reward_server.reward_fns.code_python import code_python
@@ -117,6 +117,22 @@ async def test_cases(tokenizer):
     # The pool's children are gone; their zygotes see it and go, too.
     assert await eventually(lambda: zygotes() <= zygotes_before)
     assert folders() <= folders_before
+
+
+async def test_pool_without_a_sandbox_does_not_start(tokenizer, tmp_path, monkeypatch):
+    """A server that cannot lock up code says so when it starts, not row by row."""
+    file = tmp_path / "only_bwrap.py"
+    file.write_text(
+        "from reward_server.reward_fns import code_python\n"
+        "EXAMPLE = code_python.EXAMPLE\n"
+        "def only_bwrap(prompts, completions, tests):\n"
+        "    return code_python.code_python(prompts, completions, tests, sandbox='bwrap')\n"
+    )
+    monkeypatch.setenv("PATH", str(tmp_path))
+    entry = RewardFnConfig(fn=f"{file}:only_bwrap")
+    pool = Pool(RewardsConfig(functions=(entry,)), tokenizer, PoolConfig(slots=1))
+    with pytest.raises(StartError, match=r"no sandbox works here: bwrap: there is no bwrap"):
+        await pool.start()
 
 
 async def test_killed_child_takes_its_sandbox_along(tokenizer):
