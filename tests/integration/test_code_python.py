@@ -141,12 +141,12 @@ async def test_killed_child_takes_its_sandbox_along(tokenizer):
     hang = f"{SQUARE}import os, time\nos.fork()\ntime.sleep(1e6)\n"
     tests = [{"type": "call", "function": "square", "arguments": [2], "result": 4}]
     async with running(tokenizer) as pool:
-        # Three children: two slots and a spare one.
-        assert await eventually(lambda: len(zygotes() - before) == 3)
+        # Three children, two slots and a spare one, are through with their probe rows.
+        assert await eventually(lambda: len(zygotes() - before) == 3 and not pool._starting)
         task = asyncio.create_task(pool.score(batch(tokenizer, [hang], [tests]), timeout_s=60))
-        assert await eventually(lambda: _jailed(zygotes() - before))
-        started = zygotes() - before
-        jailed = _jailed(started)
+        # The run and what it has forked.
+        assert await eventually(lambda: len(_jailed(zygotes() - before)) == 2)
+        jailed = _jailed(zygotes() - before)
         (child,) = [c for c in pool._children if c in pool._busy]
         os.kill(child.pid, signal.SIGKILL)
         assert await eventually(lambda: not any(p.is_running() for p in jailed))
