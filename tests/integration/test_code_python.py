@@ -70,13 +70,14 @@ async def running(tokenizer):
 
 
 def zygotes():
-    """Processes that run sandboxes."""
-    found = []
+    """Processes that run sandboxes; what they fork looks the same, but for the parent."""
+    found = {}
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
-            if "reward_server.sandbox import zygote" in " ".join(process.cmdline()):
-                found.append(process)
-    return {p for p in found if p.is_running() and p.status() != psutil.STATUS_ZOMBIE}
+            named = "reward_server.sandbox import zygote" in " ".join(process.cmdline())
+            if named and process.status() != psutil.STATUS_ZOMBIE:
+                found[process.pid] = (process, process.ppid())
+    return {process for process, parent in found.values() if parent not in found}
 
 
 def folders():
