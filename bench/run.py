@@ -26,6 +26,8 @@ from typing import Any
 import numpy as np
 
 from bench import reward_fns, rows
+from reward_server.reward_fns.code_python import code_python
+from reward_server.sandbox.sandbox import Sandbox
 
 ROOT = Path(__file__).parents[1]
 CORES = os.cpu_count() or 1
@@ -238,6 +240,33 @@ def memory(folder: Path) -> dict[str, float]:
     return out
 
 
+def sandboxed(runs: int) -> dict[str, float]:
+    """Runs a second in the sandbox, on one core, beside starts of a bare interpreter."""
+    square = "def square(x):\n    return x * x\n"
+    direct = [{"type": "assert", "code": "assert square(2) == 4"}]
+    referee = [{"type": "assert", "code": "assert abs(square(2) - 4) < 1e-6"}]
+
+    def clock(run: Callable[[], object]) -> float:
+        start = time.perf_counter()
+        for _ in range(runs):
+            run()
+        return time.perf_counter() - start
+
+    bare = [sys.executable, "-I", "-c", "pass"]
+    with Sandbox() as sandbox:
+        program = lambda: sandbox.program(["pass"], stdin=b"", timeout_s=60)  # noqa: E731
+        times = best(
+            3,
+            lambda: clock(lambda: subprocess.run(bare, check=True)),
+            lambda: clock(program),
+            lambda: clock(lambda: code_python([""], [square], [direct])),
+            lambda: clock(lambda: code_python([""], [square], [referee])),
+        )
+    names = ("bare_python", "sandboxed_program", "one_assert", "one_assert_with_referee")
+    rates = {f"{name}_per_s": runs / t for name, t in zip(names, times, strict=True)}
+    return {**rates, "sandboxed_share_of_bare": times[0] / times[1]}
+
+
 def main() -> None:
     """Runs everything, prints the table and writes bench/results.json."""
     data = rows.make(256, 8, 150, 420)
@@ -255,6 +284,7 @@ def main() -> None:
         results["waits 50 ms, async"] = judge(subset, folder)
         results["one row stuck in C, limit 5 s"] = stuck(subset, folder)
         results["server memory"] = memory(folder)
+    results["sandboxed runs, one core"] = sandboxed(200)
     for title, values in results.items():
         print(f"\n{title}")
         for key, value in values.items():

@@ -10,6 +10,7 @@ _HERE = "reward_server.reward_fns"
 BUILT_IN: dict[str, str] = {
     "arithmetic": f"{_HERE}.arithmetic:arithmetic",
     "boxed_number": f"{_HERE}.boxed_number:boxed_number",
+    "code_python": f"{_HERE}.code_python:code_python",
     "cosine_length": f"{_HERE}.cosine_length:cosine_length",
     "exact_match": f"{_HERE}.exact_match:exact_match",
     "format": f"{_HERE}.format_strict:format_strict",  # another name of format_strict
