@@ -10,5 +10,6 @@ BUILT_IN: dict[str, str] = {
     "format": "reward_server.reward_fns.format:think_answer_format",
     "gsm8k": "reward_server.reward_fns.gsm8k:gsm8k",
     "integer_format": "reward_server.reward_fns.integer_format:integer_format",
+    "llm_judge": "reward_server.reward_fns.llm_judge:llm_judge",
     "reasoning_gym": "reward_server.reward_fns.reasoning_gym:reasoning_gym",
 }

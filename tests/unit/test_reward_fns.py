@@ -27,9 +27,9 @@ CASES = [json.loads(line) for line in (DATA / "gsm8k.jsonl").read_text("utf-8").
 CLEAR = [case for case in CASES if case["expected"] in (0.0, 1.0)]
 
 
-@pytest.mark.parametrize("name", reward_fns.BUILT_IN)
+@pytest.mark.parametrize("name", sorted(reward_fns.BUILT_IN.keys() - {"llm_judge", "reward_model"}))
 def test_examples_score_one(name):
-    """Every built-in function gives its own example the full reward."""
+    """Every built-in function without a model gives its own example the full reward."""
     module, _, function = reward_fns.BUILT_IN[name].partition(":")
     module = importlib.import_module(module)
     example = module.EXAMPLE
