@@ -12,4 +12,5 @@ BUILT_IN: dict[str, str] = {
     "integer_format": "reward_server.reward_fns.integer_format:integer_format",
     "llm_judge": "reward_server.reward_fns.llm_judge:llm_judge",
     "reasoning_gym": "reward_server.reward_fns.reasoning_gym:reasoning_gym",
+    "reward_model": "reward_server.reward_fns.reward_model:reward_model",
 }

@@ -1,22 +1,12 @@
 # Copyright 2026 The Shardward Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of reading a judge's score, and of the judge without its extra."""
+"""Tests of reading a judge's score."""
 
 from __future__ import annotations
-
-import subprocess
-import sys
 
 import pytest
 
 from reward_server.reward_fns.llm_judge import JudgeError, parse_score
-
-WITHOUT = """
-import asyncio, sys
-sys.modules["aiohttp"] = None
-from reward_server.reward_fns.llm_judge import llm_judge
-asyncio.run(llm_judge(["p"], ["c"], base_url="http://127.0.0.1:1/v1", model="m"))
-"""
 
 
 @pytest.mark.parametrize(
@@ -69,13 +59,3 @@ def test_no_score(text, answer_format):
     """Anything else is an error, never a guess."""
     with pytest.raises(JudgeError, match="the judge"):
         parse_score(text, answer_format)
-
-
-def test_without_the_extra():
-    """The module loads without the HTTP client; using it names the extra."""
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.returncode == 1
-    assert "`llm_judge` needs the package aiohttp: it is not installed." in done.stderr
-    assert "shardward[judge]" in done.stderr
