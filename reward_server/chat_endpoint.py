@@ -109,8 +109,8 @@ class ChatEndpoint:
             return None, self._redact(f"{type(error).__name__}: {error}"), None
         if response.status == 200:
             return _choice(_json(text)), "the answer is no chat completion", None
-        # Before it is cut: half a key would not be found.
-        said = _said(self._redact(text))
+        # Cut afterwards: half a key would not be found.
+        said = self._redact(_said(text))[:_MAX_QUOTED]
         problem = f"HTTP {response.status}{': ' if said else ''}{said}"
         if response.status == 429 or response.status >= 500:
             wait_s = _retry_after(response.headers.get("Retry-After", ""))
@@ -143,8 +143,7 @@ def _said(text: str) -> str:
     data = _json(text)
     error = data.get("error", data) if isinstance(data, dict) else None
     message = error.get("message") if isinstance(error, dict) else error
-    words = " ".join((message if isinstance(message, str) else text).split())
-    return words[:_MAX_QUOTED]
+    return " ".join((message if isinstance(message, str) else text).split())
 
 
 def _retry_after(value: str) -> float:

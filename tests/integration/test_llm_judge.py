@@ -62,11 +62,10 @@ async def test_default_template(judge, tokenizer):
     rows = pools.batch([completion], prompts=["Q?"], columns={"rubric": ["Is it short?"]})
     with pytest.raises(StartError, match=r"JSON object .*\"score\": NUMBER"):
         await Pool(RewardsConfig(functions=(function,)), tokenizer, PoolConfig(slots=1)).start()
-    judge.requests.clear()
     params["answer_format"] = "tag"
     async with pools.running(tokenizer, function, slots=1) as pool:
         await pool.score(rows, timeout_s=120)
-    content = judge.requests[-1].content
+    (content,) = (r.content for r in judge.requests if completion in r.content)
     assert "Is it short?" in content
     assert "from 0 to 10" in content
     before, inside, after = content.partition(completion)
