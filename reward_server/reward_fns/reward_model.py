@@ -42,7 +42,8 @@ def reward_model(
     Contract: the reward is the model's logit, or its sigmoid. A text of more than `max_length`
     tokens loses its beginning, since the end holds the completion; special tokens that the
     tokenizer puts in front are kept, except for those of a chat template, which are text. A row's
-    reward depends on the other rows of its batch by rounding only.
+    reward depends on the other rows of its batch by rounding only. A completion that spells a
+    special token is encoded with that token, as in training of reward models.
 
     Every child process loads the model: its memory is needed `slots` + 1 times, on a GPU, too.
     Nothing is loaded from the network, and no code of the model's folder is run.
