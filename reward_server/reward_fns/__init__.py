@@ -20,6 +20,7 @@ BUILT_IN: dict[str, str] = {
     "integer_format": f"{_HERE}.integer_format:integer_format",
     "json_schema": f"{_HERE}.json_schema:json_schema",
     "length_penalty": f"{_HERE}.length_penalty:length_penalty",
+    "llm_judge": f"{_HERE}.llm_judge:llm_judge",
     "math": f"{_HERE}.mathematics:math",
     "multiple_choice": f"{_HERE}.multiple_choice:multiple_choice",
     "numeric_tolerance": f"{_HERE}.numeric_tolerance:numeric_tolerance",
@@ -27,5 +28,6 @@ BUILT_IN: dict[str, str] = {
     "reasoning_gym": f"{_HERE}.reasoning_gym:reasoning_gym",
     "regex_match": f"{_HERE}.regex_match:regex_match",
     "repetition_penalty": f"{_HERE}.repetition_penalty:repetition_penalty",
+    "reward_model": f"{_HERE}.reward_model:reward_model",
     "tag_count": f"{_HERE}.tag_count:tag_count",
 }

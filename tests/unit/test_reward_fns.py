@@ -27,9 +27,9 @@ from reward_server.reward_fns.tag_count import tag_count
 PENALTIES = ("length_penalty", "overlong", "repetition_penalty")
 
 
-@pytest.mark.parametrize("name", reward_fns.BUILT_IN)
+@pytest.mark.parametrize("name", sorted(reward_fns.BUILT_IN.keys() - {"llm_judge", "reward_model"}))
 def test_examples_score_one(name):
-    """Every built-in function gives its own example the full reward."""
+    """Every built-in function without a model gives its own example the full reward."""
     module, _, function = reward_fns.BUILT_IN[name].partition(":")
     module = importlib.import_module(module)
     example = module.EXAMPLE
