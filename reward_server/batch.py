@@ -17,6 +17,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+# Rows of a group that a function can see together.
+MAX_GROUP_ROWS = 256
+
 
 class RowStatus(enum.IntEnum):
     """Outcome of one row; the numbers are those of `shardward.v1.RowStatus`."""
@@ -43,6 +46,7 @@ class Batch:
         completion_prefixes: b texts put before the decoded completions, or None.
         columns: dataset columns by name, each a list of b plain values.
         row_ids: b global row ids.
+        group_ids: int64 [b], rows of a group are neighbours; None when functions need no groups.
         step: training step, >= 0.
         mode: "train" or "eval".
     """
@@ -56,6 +60,7 @@ class Batch:
     completion_prefixes: list[str] | None = None
     columns: dict[str, list[Any]]
     row_ids: list[int]
+    group_ids: NDArray[np.int64] | None = None
     step: int = 0
     mode: str = "train"
 
@@ -63,6 +68,22 @@ class Batch:
     def rows(self) -> int:
         """Number of rows."""
         return len(self.completion_lengths)
+
+    def end_of_group(self, row: int) -> int:
+        """The row after the last one that must go with a row; the next where groups may be cut."""
+        if self.group_ids is None:
+            return row + 1
+        same = self.group_ids[row:] == self.group_ids[row]
+        return row + (int(same.argmin()) if not same.all() else len(same))
+
+
+def group_starts(group_ids: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Finds the first row of each run of equal ids.
+
+    Example:
+        `group_starts(np.array([7, 7, 8]))` gives `[0, 2]`.
+    """
+    return np.flatnonzero(np.diff(group_ids, prepend=group_ids[:1] - 1))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,12 +139,16 @@ class RewardFnInfo:
         weight: factor in the weighted total; 0 is reported only.
         timeout_s: limit for one row in seconds.
         required_columns: columns that the function cannot do without.
+        settings_digest: hash of its other settings, see `RewardFnConfig.settings_digest`.
+        whole_groups: whether it sees the rows of a group together.
     """
 
     name: str
     weight: float
     timeout_s: float
     required_columns: tuple[str, ...] = ()
+    settings_digest: str = ""
+    whole_groups: bool = False
 
 
 class Scorer(Protocol):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from reward_server.batch import RowError, RowStatus, Scores
+from reward_server.batch import RowError, RowStatus, Scores, group_starts
 from reward_server.frames import Word
 
 if TYPE_CHECKING:
@@ -71,8 +71,10 @@ class Call:
         """Takes up to so many neighbouring rows off the queue."""
         start, end = self.ranges.popleft()
         if end - start > rows:
-            self.ranges.appendleft((start + rows, end))
-            end = start + rows
+            cut = min(end, self.batch.end_of_group(start + rows - 1))
+            if cut < end:
+                self.ranges.appendleft((cut, end))
+            end = cut
         self.queued -= end - start
         return start, end
 
@@ -80,6 +82,14 @@ class Call:
         """Puts rows back, to be taken first."""
         self.ranges.extendleft(reversed(ranges))
         self.queued += sum(end - start for start, end in ranges)
+
+    def units(self, rows: list[int]) -> list[tuple[int, int]]:
+        """Ranges of single rows, or of groups where groups stay whole."""
+        ranges: list[tuple[int, int]] = []
+        for row in rows:
+            if not ranges or row >= ranges[-1][1]:
+                ranges.append((row, self.batch.end_of_group(row)))
+        return ranges
 
     def drop(self) -> None:
         """Forgets the rows that no child has started."""
@@ -106,10 +116,18 @@ class Call:
             "prompts": None if batch.prompts is None else batch.prompts[start:end],
             "prefixes": prefixes[start:end] if prefixes else None,
             "columns": {name: values[start:end] for name, values in self._columns.items()},
+            "groups": self._groups(start, end),
             "step": batch.step,
             "mode": batch.mode,
         }
         return header, [np.ascontiguousarray(part, np.int32).view(np.uint8).data for part in parts]
+
+    def _groups(self, start: int, end: int) -> list[tuple[int, int]]:
+        """First row and row after the last of each group within [start, end), if they matter."""
+        if self.batch.group_ids is None:
+            return []
+        starts = group_starts(self.batch.group_ids[start:end]).tolist()
+        return list(zip(starts, [*starts[1:], end - start], strict=True))
 
     def store(self, chunk: Chunk) -> None:
         """Takes over what a child left in shared memory for a chunk."""
@@ -152,22 +170,23 @@ class Call:
         self._errors[error.row] = error
         self.missing -= 1
 
-    def keep(self, chunk: Chunk, blamed: int) -> None:
+    def keep(self, chunk: Chunk, blamed: list[int]) -> None:
         """Keeps what there is of rows that a dead child did not finish.
 
         Async functions are not run again if all of the chunk were through: a judge costs money.
 
         Args:
             chunk: what the child worked on.
-            blamed: row of the chunk at fault, or -1.
+            blamed: rows of the chunk at fault.
         """
         rows = chunk.unfinished()
-        if blamed >= 0:
-            started = chunk.child.shared.header[Word.ROW_STARTED]
+        header = chunk.child.shared.header
+        started = header[Word.ROW_STARTED] or header[Word.STARTED]
+        for row in blamed:
             since = started / 1e9 if started else chunk.sent
-            self._row_s[chunk.start + blamed] = time.monotonic() - since
+            self._row_s[chunk.start + row] = time.monotonic() - since
         unfinished = np.zeros(chunk.end - chunk.start, np.bool_)
-        unfinished[[row for row in rows if row == blamed]] = True
+        unfinished[blamed] = True
         if chunk.child.shared.header[Word.JUDGED]:
             unfinished[rows] = True
         self._merge(chunk, unfinished)

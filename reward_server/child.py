@@ -27,6 +27,7 @@ import numpy as np
 from reward_server import config, decode, frames, registry
 from reward_server.batch import RowStatus
 from reward_server.frames import Word
+from reward_server.routes import Routes
 
 _MAX_MESSAGE = 1000
 _BEAT_S = 0.05
@@ -55,7 +56,8 @@ class _Rows:
             rest = rest[total:]
             lengths = rest[: self.count].astype(np.int64)
             self.prompt_ids = decode.split(rest[self.count :], lengths)
-        # Rows whose async functions were through when another child died.
+        self.groups: list[tuple[int, int]] = header["groups"]
+        # Rows whose async and group functions were through when another child died.
         self.judged: set[int] = set(header["judged"])
         self.extras: dict[str, list[tuple[int, float]]] = {}
         self.failed: dict[int, RowStatus] = {}
@@ -86,12 +88,31 @@ class _Rows:
         prompts, completions = self.texts[function.config.skip_special_tokens]
         given = self.given
         if function.needs_row:
-            if self.completions is not None and "completion_ids" in function.given:
-                raise ValueError("it takes completion_ids, and the row has a text instead")
+            self._check_ids(function)
             log = functools.partial(self._log, row)
             ids = self.ids[row].tolist()
             given = {**given, "log_extra": log, "log_metric": log, "completion_ids": ids}
         return function.arguments(row, prompts, completions, columns, given)
+
+    def group_arguments(self, function: registry.RewardFn, start: int, end: int) -> dict[str, Any]:
+        """Builds the keyword arguments of a function for the rows of a group."""
+        prompts, completions = self.texts[function.config.skip_special_tokens]
+        self._check_ids(function)
+        log = functools.partial(self._log_group, start)
+        ids = [row.tolist() for row in self.ids[start:end]] if function.needs_row else []
+        given = {**self.given, "log_extra": log, "log_metric": log, "completion_ids": ids}
+        columns = function.select(self.columns)
+        return function.group_arguments(start, end, prompts, completions, columns, given)
+
+    def _check_ids(self, function: registry.RewardFn) -> None:
+        if self.completions is not None and "completion_ids" in function.given:
+            raise ValueError("it takes completion_ids, and the row has a text instead")
+
+    def _log_group(self, start: int, name: str, values: Any) -> None:
+        """Keeps a value for each row of a group."""
+        if isinstance(values, list | tuple):
+            for row, value in enumerate(values, start):
+                self._log(row, name, value)
 
     def _log(self, row: int, name: str, value: Any) -> None:
         """Keeps a number for the extra columns; they hold no texts, which are left out."""
@@ -124,6 +145,7 @@ class Child:
         self._tokenizer_path: str | None = start["tokenizer"]
         self._tokenizer: decode.Tokenizer | None = None
         self._entries = entries
+        self._route_column: str = start["route_column"]
         self._functions: list[registry.RewardFn] = []
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -151,14 +173,21 @@ class Child:
             if problem := self._probe(function):
                 self._send({"type": "failed", "message": problem})
                 return False
-        self._sync = [(i, f) for i, f in enumerate(self._functions) if not f.is_async]
-        self._async = [(i, f) for i, f in enumerate(self._functions) if f.is_async]
+        numbered = list(enumerate(self._functions))
+        self._group = [(i, f) for i, f in numbered if f.config.per == "group"]
+        self._sync = [(i, f) for i, f in numbered if (i, f) not in self._group and not f.is_async]
+        self._async = [(i, f) for i, f in numbered if f.is_async]
         taken = [function.columns for function in self._functions]
-        columns = None if None in taken else sorted({c for names in taken for c in names or ()})
+        route = {self._route_column} - {""}
+        columns = None if None in taken else sorted(route.union(*(names or () for names in taken)))
+        self._routes = Routes(self._route_column, [f.config for f in self._functions])
         self._send(
             {
                 "type": "ready",
-                "required_columns": [f.required_columns for f in self._functions],
+                "required_columns": [
+                    sorted({*f.required_columns, *(route if f.config.sources else ())})
+                    for f in self._functions
+                ],
                 "async": [f.is_async for f in self._functions],
                 "columns": columns,
             }
@@ -182,7 +211,11 @@ class Child:
         given: dict[str, Any] = {"mode": "train", "step": 0, "completion_ids": []}
         given |= {"log_extra": lambda *_: None, "log_metric": lambda *_: None}
         columns = function.select({name: [value] for name, value in probe.columns.items()})
-        arguments = function.arguments(0, [probe.prompt], [probe.completion], columns, given)
+        is_group = function.config.per == "group"
+        build = functools.partial(function.group_arguments, 0, 1) if is_group else None
+        arguments = (build or functools.partial(function.arguments, 0))(
+            [probe.prompt], [probe.completion], columns, given
+        )
         try:
             result = function.call(**arguments)
             if function.is_async:
@@ -219,14 +252,19 @@ class Child:
         first = time.monotonic_ns()
         header[Word.DECODE] = first - start
         header[Word.FIRST_STARTED] = first
+        for row in self._routes.unknown(rows.columns):
+            self._fail_all(rows, row, self._routes.problem(rows.columns, row))
+        if self._group:
+            self._score_groups(rows)
         if self._async:
             header[Word.FUNCTION] = self._async[0][0]
             header[Word.BEAT] = first
             self._event_loop().run_until_complete(self._score_async(rows))
             header[Word.BEAT] = 0
             self._send_extras(rows)
+        if self._async or self._group:
             header[Word.JUDGED] = 1
-        if self._sync:
+        if self._sync or not self._async:
             self._score_sync(rows)
 
     def _score_sync(self, rows: _Rows) -> None:
@@ -237,11 +275,53 @@ class Child:
                 break
             now = header[Word.ROW_STARTED] = time.monotonic_ns()
             for index, function in self._sync:
-                now = self._run(rows, row, index, function, now)
+                if self._routes.sends(rows.columns, row, index):
+                    now = self._run(rows, row, index, function, now)
             if rows.extras:
                 self._send_extras(rows)
             statuses[row] = rows.failed.get(row, _OK)
         header[Word.ROW] = -1
+
+    def _score_groups(self, rows: _Rows) -> None:
+        """Runs the functions that see whole groups, under one clock for each group."""
+        header = self._shared.header
+        for start, end in rows.groups:
+            if start in rows.judged:
+                continue
+            header[Word.ROWS] = end - start
+            header[Word.ROW] = start
+            for index, function in self._group:
+                if self._routes.sends(rows.columns, start, index):
+                    self._run_group(rows, start, end, index, function)
+        header[Word.ROW] = -1
+        header[Word.ROWS] = 0
+
+    def _run_group(
+        self, rows: _Rows, start: int, end: int, index: int, function: registry.RewardFn
+    ) -> None:
+        header = self._shared.header
+        header[Word.FUNCTION] = index
+        started = time.monotonic_ns()
+        results: list[float | BaseException]
+        try:
+            arguments = rows.group_arguments(function, start, end)
+            header[Word.STARTED] = started
+            result = function.call(**arguments)
+            self._end_copy()
+            results = function.values(result, end - start)
+        except BaseException as error:  # noqa: BLE001 - user code may raise anything
+            self._end_copy()
+            results = [error] * (end - start)
+        header[Word.STARTED] = 0
+        for row, value in enumerate(results, start):
+            if isinstance(value, BaseException):
+                self._fail(rows, row, index, _status(value), _describe(value, function.file))
+            else:
+                self._shared.rewards_flat[row * len(self._functions) + index] = value
+        took = time.monotonic_ns() - started
+        self._shared.score_ns[index] += took
+        for row in range(start, end):
+            self._shared.row_ns_flat[row] += took // (end - start)
 
     def _end_copy(self) -> None:
         # A function forked and comes back twice: only one may go on here.
@@ -294,7 +374,11 @@ class Child:
     async def _row_async(self, rows: _Rows, row: int, limit: asyncio.Semaphore) -> None:
         async with limit:
             await asyncio.gather(
-                *(self._run_async(rows, row, index, function) for index, function in self._async)
+                *(
+                    self._run_async(rows, row, index, function)
+                    for index, function in self._async
+                    if self._routes.sends(rows.columns, row, index)
+                )
             )
         if not self._sync:
             self._send_extras(rows)
@@ -334,6 +418,10 @@ class Child:
         except BaseException as error:  # noqa: BLE001 - user code may raise anything
             self._end_copy()
             return error
+
+    def _fail_all(self, rows: _Rows, row: int, message: str) -> None:
+        rows.failed[row] = RowStatus.ERROR
+        self._report(rows, row, 0, RowStatus.ERROR, message)
 
     def _fail(self, rows: _Rows, row: int, index: int, status: RowStatus, message: str) -> None:
         # A function that is only reported may fail.
@@ -399,6 +487,7 @@ def _decode(
 
 def _entry(values: dict[str, Any]) -> config.RewardFnConfig:
     probe = values.pop("probe")
+    values["sources"] = tuple(values["sources"])
     return config.RewardFnConfig(**values, probe=config.Probe(**probe) if probe else None)
 
 

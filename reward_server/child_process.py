@@ -121,6 +121,7 @@ class ChildProcess:
             {
                 "tokenizer": spec.tokenizer_path,
                 "rewards": [dataclasses.asdict(f) for f in spec.rewards.functions],
+                "route_column": spec.rewards.route_column,
                 "max_rows": spec.max_rows,
                 "max_async_rows": spec.max_async_rows,
                 "max_data_bytes": spec.max_data_bytes,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import hashlib
 import json
 import math
 import os
@@ -61,12 +62,14 @@ class RewardFnConfig:
         fn: a built-in name, "package.module:function" or "path/to/file.py:function".
         weight: factor in the weighted total; 0 is reported only.
         timeout_s: seconds for one row.
-        per: "list" calls with lists of prompts and completions, "row" with one of each.
+        per: "list" calls with lists of prompts and completions of one row, "row" with one of each,
+            "group" with the lists of a whole group.
         skip_special_tokens: whether special tokens are left out of the decoded text.
         messages: whether texts are handed over as chats of one message, as TRL does:
             `[{"role": "assistant", "content": completion}]`.
         probe: row to score when a child starts, or None for the module's `EXAMPLE`.
         params: arguments of the function that are the same for every row, by name.
+        sources: values of the routing column whose rows it scores; empty scores all rows.
     """
 
     name: str = ""
@@ -78,6 +81,7 @@ class RewardFnConfig:
     messages: bool = False
     probe: Probe | None = None
     params: dict[str, Any] = dataclasses.field(default_factory=dict)
+    sources: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Checks the values and fills in the name.
@@ -101,12 +105,20 @@ class RewardFnConfig:
             raise ConfigError(f"`weight` must be a finite number, got {self.weight!r}.")
         if not _is_number(self.timeout_s) or self.timeout_s <= 0:
             raise ConfigError(f"`timeout_s` must be > 0 seconds, got {self.timeout_s!r}.")
-        if self.per not in ("list", "row"):
-            raise ConfigError(f'`per` must be "list" or "row", got {self.per!r}.')
+        if self.per not in ("list", "row", "group"):
+            raise ConfigError(f'`per` must be "list", "row" or "group", got {self.per!r}.')
         _check_params(self.params)
+        _check_sources(self.sources)
         for name in ("skip_special_tokens", "messages"):
             if not isinstance(getattr(self, name), bool):
                 raise ConfigError(f"`{name}` must be true or false, got {getattr(self, name)!r}.")
+
+    @property
+    def settings_digest(self) -> str:
+        """Hash of what decides its rewards beside the function itself, whose path may differ."""
+        names = ("per", "skip_special_tokens", "messages", "params", "sources")
+        text = json.dumps([getattr(self, name) for name in names], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,9 +127,11 @@ class RewardsConfig:
 
     Attributes:
         functions: at least one, with names of their own.
+        route_column: dataset column that chooses the functions of a row by their `sources`, or "".
     """
 
     functions: tuple[RewardFnConfig, ...]
+    route_column: str = ""
 
     def __post_init__(self) -> None:
         """Checks that there are functions and that their names differ.
@@ -131,6 +145,17 @@ class RewardsConfig:
         for name in names:
             if names.count(name) > 1:
                 raise ConfigError(f"`name` must be unique among rewards, got {name!r} twice.")
+        routed = [function.name for function in self.functions if function.sources]
+        if routed and not self.route_column:
+            raise ConfigError(
+                f"`route` must name the column of `sources`, which {routed[0]!r} has:"
+                ' [route] column = "data_source", for example.'
+            )
+        if self.route_column and not routed:
+            raise ConfigError(
+                f"`sources` must be set in a [[reward]] for [route], got column"
+                f" {self.route_column!r} alone."
+            )
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> RewardsConfig:
@@ -152,12 +177,12 @@ class RewardsConfig:
         except ValueError as error:
             raise ConfigError(f"{file} must be TOML in UTF-8, got {error}.") from error
         try:
-            _check_keys(data, ("reward",), "the rewards file")
+            _check_keys(data, ("reward", "route"), "the rewards file")
             tables = data.get("reward", [])
             if not isinstance(tables, list) or not all(isinstance(t, dict) for t in tables):
                 raise ConfigError("`reward` must be a list of tables ([[reward]]).")  # noqa: TRY301
             functions = tuple(_reward_fn(table, file.parent) for table in tables)
-            return cls(functions=functions)
+            return cls(functions=functions, route_column=_route_column(data.get("route")))
         except ConfigError as error:
             raise ConfigError(f"{file}: {error}") from error
 
@@ -205,6 +230,23 @@ def _check_params(params: object) -> None:
         raise ConfigError(f"`params` must hold plain values: {error}.") from error
 
 
+def _check_sources(sources: object) -> None:
+    if not isinstance(sources, tuple) or not all(isinstance(s, str) for s in sources):
+        raise ConfigError(f"`sources` must be a list of texts, got {sources!r}.")
+
+
+def _route_column(route: object) -> str:
+    if route is None:
+        return ""
+    if not isinstance(route, dict):
+        raise ConfigError(f"`route` must be a table, got {route!r}.")
+    _check_keys(route, ("column",), "[route]")
+    column = route.get("column")
+    if not isinstance(column, str) or not column:
+        raise ConfigError(f"`column` of [route] must name a dataset column, got {column!r}.")
+    return column
+
+
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
@@ -238,6 +280,8 @@ def _reward_fn(table: dict[str, Any], folder: Path) -> RewardFnConfig:
             raise ConfigError(f"`probe` must be a table, got {values['probe']!r}.")
         _check_keys(values["probe"], _names(Probe), "`probe`")
         values["probe"] = Probe(**values["probe"])
+    if isinstance(values.get("sources"), list):
+        values["sources"] = tuple(values["sources"])
     fn = values["fn"]
     if isinstance(fn, str) and is_file(fn):
         file, _, function = fn.rpartition(":")

@@ -35,7 +35,8 @@ class Word:
     BEAT = 5  # last sign of life of the event loop; 0 while it does not run
     ROW_STARTED = 6  # when the row started
     FIRST_STARTED = 7  # when the first row of the chunk started
-    JUDGED = 8  # 1 once all async functions of the chunk are through
+    JUDGED = 8  # 1 once all async and group functions of the chunk are through
+    ROWS = 9  # rows that the function is run on, from ROW; 0 means 1
 
 
 def encode(header: dict[str, Any], binary: Sequence[memoryview] = ()) -> list[memoryview]:

@@ -194,6 +194,8 @@ class Handler:
                     weight=fn.weight,
                     timeout_s=fn.timeout_s,
                     required_columns=fn.required_columns,
+                    settings_digest=fn.settings_digest,
+                    whole_groups=fn.whole_groups,
                 )
                 for fn in self._scorer.reward_fns
             ],

@@ -17,7 +17,14 @@ from numpy.typing import NDArray
 from shardward.v1 import types_pb2
 
 from reward_server import decode
-from reward_server.batch import Batch, RowError, RowStatus, Scores
+from reward_server.batch import (
+    MAX_GROUP_ROWS,
+    Batch,
+    RowError,
+    RowStatus,
+    Scores,
+    group_starts,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -199,6 +206,30 @@ def _check_call(message: types_pb2.RolloutBatch, *, step: int, mode: int) -> Non
         )
 
 
+def _check_groups(
+    group_ids: NDArray[np.int64], rows: int, num_generations: int, *, needed_by: str
+) -> None:
+    """Checks that groups are whole, for functions that see them together."""
+    _per_row("group_ids", len(group_ids), rows)
+    starts = group_starts(group_ids)
+    sizes = np.diff([*starts, rows])
+    if len(set(group_ids[starts].tolist())) != len(starts):
+        raise RequestError(
+            "group_ids",
+            f"`group_ids` must have the rows of a group side by side for {needed_by!r}.",
+        )
+    wrong = sizes != num_generations if num_generations else np.zeros(len(sizes), np.bool_)
+    wrong |= sizes > MAX_GROUP_ROWS
+    if wrong.any():
+        at = int(np.flatnonzero(wrong)[0])
+        want = num_generations or f"at most {MAX_GROUP_ROWS}"
+        raise RequestError(
+            "group_ids",
+            f"group {group_ids[starts[at]]} must have {want} rows in one call for {needed_by!r},"
+            f" got {sizes[at]}. Choose sizes at which no group straddles processes.",
+        )
+
+
 def to_batch(
     message: types_pb2.RolloutBatch,
     *,
@@ -244,6 +275,10 @@ def to_batch(
         _per_row("completion_prefixes", len(message.completion_prefixes), rows)
     if message.group_ids:
         _per_row("group_ids", len(message.group_ids), rows)
+    group_ids = None
+    if rows and (whole := [fn.name for fn in reward_fns if fn.whole_groups]):
+        group_ids = np.asarray(message.group_ids, np.int64)
+        _check_groups(group_ids, rows, message.num_generations, needed_by=whole[0])
     columns = _columns(message.columns, rows)
     for fn in reward_fns:
         for name in fn.required_columns:
@@ -262,6 +297,7 @@ def to_batch(
         completion_prefixes=list(message.completion_prefixes) or None,
         columns=columns,
         row_ids=row_ids,
+        group_ids=group_ids,
         step=step,
         mode="eval" if mode == types_pb2.MODE_EVAL else "train",
     )
@@ -271,7 +307,9 @@ def totals(scores: Scores, reward_fns: Sequence[RewardFnInfo]) -> NDArray[np.flo
     """Weighted sums over the functions whose weight is not 0: float32 [b], NaN if not OK."""
     weights = np.array([fn.weight for fn in reward_fns], np.float64)
     counted = weights != 0
-    total = scores.rewards[:, counted].astype(np.float64) @ weights[counted]
+    # A row without an error may still lack the values of functions that are not for its source.
+    values = np.nan_to_num(scores.rewards[:, counted].astype(np.float64))
+    total = values @ weights[counted]
     total[scores.statuses != RowStatus.OK] = np.nan
     out: NDArray[np.float32] = total.astype(np.float32)
     return out
@@ -329,6 +367,7 @@ def from_batch(batch: Batch, start: int, stop: int) -> types_pb2.RolloutBatch:
         completion_prefixes=(batch.completion_prefixes or [])[start:stop],
         columns=[_pack_column(name, v[start:stop]) for name, v in batch.columns.items()],
         row_ids=batch.row_ids[start:stop],
+        group_ids=[] if batch.group_ids is None else batch.group_ids[start:stop].tolist(),
     )
     if batch.prompts is not None:
         message.prompts.extend(batch.prompts[start:stop])

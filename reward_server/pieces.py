@@ -44,7 +44,9 @@ class RoutedCall:
         """Takes a lost piece, or else so many new rows."""
         if self.again:
             return self.again.pop(0)
-        start, self.next_row = self.next_row, min(self.next_row + rows, self.batch.rows)
+        start = self.next_row
+        last = min(start + rows, self.batch.rows) - 1
+        self.next_row = self.batch.end_of_group(last)
         return start, self.next_row
 
 

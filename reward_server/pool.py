@@ -11,13 +11,21 @@ from __future__ import annotations
 import asyncio
 import collections
 import contextlib
+import dataclasses
 import logging
 import math
 import os
 import time
 from typing import TYPE_CHECKING, Any
 
-from reward_server.batch import RewardFnInfo, RowError, RowStatus, StartError, WorkersUnavailable
+from reward_server.batch import (
+    MAX_GROUP_ROWS,
+    RewardFnInfo,
+    RowError,
+    RowStatus,
+    StartError,
+    WorkersUnavailable,
+)
 from reward_server.calls import Call, Chunk, ranges_of
 from reward_server.child_process import ChildProcess, ChildSpec
 from reward_server.chunk_size import MAX_CHUNK, ChunkSize
@@ -65,15 +73,24 @@ class Pool:
     ) -> None:
         self._config = config or PoolConfig()
         self._rewards = rewards.functions
+        self._whole_groups = any(f.per == "group" for f in rewards.functions)
         self._spec = ChildSpec(
             rewards=rewards,
             tokenizer_path=None if tokenizer_path is None else os.fspath(tokenizer_path),
-            max_rows=max(MAX_CHUNK, self._config.max_async_rows),
+            # A chunk ends with a whole group.
+            max_rows=max(MAX_CHUNK, self._config.max_async_rows) + MAX_GROUP_ROWS,
             max_async_rows=self._config.max_async_rows,
             max_data_bytes=_DATA_FACTOR * self._config.max_child_rss_bytes,
         )
         self._reward_fns = tuple(
-            RewardFnInfo(name=f.name, weight=f.weight, timeout_s=f.timeout_s) for f in self._rewards
+            RewardFnInfo(
+                name=f.name,
+                weight=f.weight,
+                timeout_s=f.timeout_s,
+                settings_digest=f.settings_digest,
+                whole_groups=f.per == "group",
+            )
+            for f in self._rewards
         )
         self._columns: set[str] | None = None
         self._async_limit_s: float | None = None
@@ -230,10 +247,8 @@ class Pool:
         self._starting.pop(child).cancel()
         self._failures = 0
         self._reward_fns = tuple(
-            RewardFnInfo(
-                name=f.name, weight=f.weight, timeout_s=f.timeout_s, required_columns=tuple(columns)
-            )
-            for f, columns in zip(self._rewards, frame["required_columns"], strict=True)
+            dataclasses.replace(info, required_columns=tuple(columns))
+            for info, columns in zip(self._reward_fns, frame["required_columns"], strict=True)
         )
         limits = [
             f.timeout_s
@@ -326,6 +341,8 @@ class Pool:
         # Async functions of stolen rows would run twice, and a judge costs money.
         if any(call.queued for call in self._queue) or self._async_limit_s is not None:
             return
+        if self._whole_groups:
+            return
         now = time.monotonic_ns()
         for child, chunk in list(self._busy.items()):
             header = child.shared.header
@@ -378,19 +395,18 @@ class Pool:
             f"its process {chunk.child.exit_text}",
         )
         innocent = chunk.killed is not None and chunk.suspect >= 0 and chunk.suspect != at
-        blamed = at if at in rows and not innocent else -1
+        blamed = [] if innocent else [r for r in rows if at <= r < at + max(1, header[Word.ROWS])]
         call.keep(chunk, blamed)
-        if blamed >= 0:
-            rows.remove(at)
-            row = at + chunk.start
-            name = self._rewards[header[Word.FUNCTION]].name
-            call.fail(RowError(row=row, reward_fn=name, status=status, message=message))
-            ranges = ranges_of([r + chunk.start for r in rows])
-        elif at < 0:
-            # Several rows were under way: each again by itself, so that the next blame is certain.
-            ranges = [(r + chunk.start, r + chunk.start + 1) for r in rows]
-        else:
-            ranges = ranges_of([r + chunk.start for r in rows])
+        name = self._rewards[header[Word.FUNCTION]].name
+        for row in blamed:
+            rows.remove(row)
+            error = RowError(row=row + chunk.start, reward_fn=name, status=status, message=message)
+            call.fail(error)
+        ranges = ranges_of([r + chunk.start for r in rows])
+        if not blamed and at < 0:
+            # Several rows were under way: each again by itself, or with its group, so that the next
+            # blame is certain.
+            ranges = call.units([r + chunk.start for r in rows])
         _logger.warning(
             "child lost pid=%d status=%s rows_again=%d: %s",
             chunk.child.pid,

@@ -105,6 +105,49 @@ class RewardFn:
             arguments[name] = [value] if as_list else value
         return arguments
 
+    def group_arguments(
+        self,
+        start: int,
+        end: int,
+        prompts: list[str],
+        completions: list[str],
+        columns: dict[str, list[Any]],
+        given: dict[str, Any],
+    ) -> dict[str, Any]:
+        """Builds the keyword arguments for rows [start, end), which are a group.
+
+        Args:
+            start: first row.
+            end: row after the last.
+            prompts: texts of the prompts.
+            completions: texts of the completions.
+            columns: dataset columns as picked by `select`.
+            given: values of `mode` and `step`, and those of `ROW_GIVEN` for the group.
+        """
+        arguments: dict[str, Any] = {name: v[start:end] for name, v in columns.items()}
+        arguments["completions"] = [self._text("assistant", c) for c in completions[start:end]]
+        if self.takes_prompt:
+            arguments["prompts"] = [self._text("user", p) for p in prompts[start:end]]
+        for name in self.given:
+            arguments[name] = given[name]
+        return arguments
+
+    def values(self, result: object, rows: int) -> list[float | BaseException]:
+        """Checks what the function returned for a group: a number or a problem for each row.
+
+        Raises:
+            InvalidValue: it is no list of so many values.
+        """
+        try:
+            length = len(result)  # type: ignore[arg-type]
+            found = [result[i] for i in range(length)]  # type: ignore[index]
+        except (TypeError, KeyError, IndexError):
+            what = "None" if result is None else type(result).__name__
+            raise InvalidValue(f"returned {what}, not a list of {rows} values") from None
+        if length != rows:
+            raise InvalidValue(f"returned {length} values for {rows} rows")
+        return [_number_or_problem(value) for value in found]
+
     def _text(self, role: str, text: str) -> str | list[dict[str, str]]:
         return [{"role": role, "content": text}] if self.config.messages else text
 
@@ -114,9 +157,9 @@ class RewardFn:
         Raises:
             InvalidValue: it is not one finite number.
         """
-        if self.config.per == "list" and type(result) is list and len(result) == 1:
+        if self.config.per != "row" and type(result) is list and len(result) == 1:
             result = result[0]
-        elif self.config.per == "list":
+        elif self.config.per != "row":
             try:
                 length = len(result)  # type: ignore[arg-type]
                 if length == 1:
@@ -127,6 +170,13 @@ class RewardFn:
             if length != 1:
                 raise InvalidValue(f"returned {length} values for 1 row")
         return _number(result)
+
+
+def _number_or_problem(value: object) -> float | BaseException:
+    try:
+        return _number(value)
+    except InvalidValue as error:
+        return error
 
 
 def _number(value: object) -> float:
@@ -167,8 +217,10 @@ def load(entry: RewardFnConfig) -> RewardFn:
     parameters = list(inspect.signature(call).parameters.values())
     if entry.per == "row" and {"prompts", "completions"} & {p.name for p in parameters}:
         raise TypeError('it takes lists of completions; set `per = "list"`')
-    if entry.per == "list" and {"prompt", "completion"} & {p.name for p in parameters}:
+    if entry.per != "row" and {"prompt", "completion"} & {p.name for p in parameters}:
         raise TypeError('it takes one completion; set `per = "row"`')
+    if entry.per == "group" and inspect.iscoroutinefunction(call):
+        raise TypeError('`per = "group"` is for functions that are not async')
     for parameter in parameters:
         if parameter.kind is parameter.POSITIONAL_ONLY:
             raise TypeError(f"its parameter {parameter.name!r} cannot be given by name")

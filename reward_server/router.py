@@ -403,6 +403,8 @@ class WorkerRouter:
                 weight=fn.weight,
                 timeout_s=fn.timeout_s,
                 required_columns=tuple(fn.required_columns),
+                settings_digest=fn.settings_digest,
+                whole_groups=fn.whole_groups,
             )
             for fn in info.reward_fns
         )

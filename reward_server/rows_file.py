@@ -18,7 +18,7 @@ from reward_server.config import ConfigError
 from reward_server.messages import load_json
 
 _RESULT_KEYS = ("rewards", "reward", "status", "error")
-_ROW_KEYS = ("prompt", "completion", "completion_ids", "step", "mode")
+_ROW_KEYS = ("prompt", "completion", "completion_ids", "step", "mode", "group_id")
 _MODES = ("train", "eval")
 _INT32 = np.iinfo(np.int32)
 _SHOWN_CHARACTERS = 60
@@ -45,6 +45,13 @@ class Row:
         """Dataset columns: all keys that have no meaning of their own."""
         known = (*_RESULT_KEYS, *_ROW_KEYS)
         return {name: value for name, value in self.values.items() if name not in known}
+
+    @property
+    def group(self) -> tuple[int, str, str | int]:
+        """What the rows of a group have in common: `group_id`, or else the prompt."""
+        values = self.values
+        own = values.get("group_id", values["prompt"])
+        return values.get("step", 0), values.get("mode", "train"), own
 
     @property
     def reward(self) -> float | None:
@@ -106,6 +113,9 @@ def _check(values: object) -> None:
         raise ValueError(f"`step` must be a whole number >= 0, got {_shown(step)}.")
     if values.get("mode", "train") not in _MODES:
         raise ValueError(f'`mode` must be "train" or "eval", got {_shown(values["mode"])}.')
+    if type(values.get("group_id", 0)) not in (int, str):
+        group = _shown(values["group_id"])
+        raise ValueError(f"`group_id` must be a whole number or text, got {group}.")
 
 
 def _is_id(value: object) -> bool:

@@ -14,6 +14,7 @@ from tqdm import tqdm
 
 from reward_server import rows_file, score_table
 from reward_server.config import ConfigError, PoolConfig, RewardsConfig
+from reward_server.rows_file import Row
 from reward_server.score_rows import score_rows
 
 _LINE_EVERY_S = 10.0
@@ -36,7 +37,8 @@ def score_file(
         pool: limits.
         tokenizer_path: tokenizer of rows with `completion_ids`, or None.
         out: file for the scored rows, which may be `file`, or None.
-        only_failed: leaves rows as they are that have a reward.
+        only_failed: leaves rows as they are that have a reward; where a function sees whole groups,
+            only those of groups that all have one.
 
     Returns:
         Whether all rows have a reward.
@@ -46,7 +48,7 @@ def score_file(
         StartError: a function or the tokenizer can't be used.
     """
     rows = rows_file.read(file)
-    chosen = [row for row in rows if not (only_failed and row.reward is not None)]
+    chosen = _failed(rows, rewards) if only_failed else rows
     with contextlib.ExitStack() as stack:
         # Before the work: a folder that does not exist must not cost it.
         written = stack.enter_context(rows_file.replacing(out)) if out is not None else None
@@ -69,6 +71,13 @@ def score_file(
     weights = {function.name: function.weight for function in rewards.functions}
     print(score_table.table(rows, weights=weights, scored=len(chosen), took_s=took_s))  # noqa: T201
     return all(row.reward is not None for row in rows)
+
+
+def _failed(rows: list[Row], rewards: RewardsConfig) -> list[Row]:
+    groups = {row.group for row in rows if row.reward is None}
+    if any(function.per == "group" for function in rewards.functions):
+        return [row for row in rows if row.group in groups]
+    return [row for row in rows if row.reward is None]
 
 
 class _Progress:

@@ -5,14 +5,15 @@
 from __future__ import annotations
 
 import asyncio
-import collections
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from reward_server import decode, messages
-from reward_server.batch import Batch, RewardFnInfo, RowStatus, Scores
+from reward_server.batch import MAX_GROUP_ROWS, Batch, RewardFnInfo, RowStatus, Scores
 from reward_server.config import ConfigError, PoolConfig, RewardsConfig
 from reward_server.decode import Tokenizer
 from reward_server.pool import Pool
@@ -48,7 +49,7 @@ async def score_rows(
         StartError: a function or the tokenizer can't be used.
     """
     tokenizer = Tokenizer.load(tokenizer_path) if tokenizer_path is not None else None
-    batches = [(group, _batch(group, tokenizer)) for group in _groups(rows)]
+    batches = _batches(rows, rewards, tokenizer)
     limit_s = _MARGIN_S + len(rows) * sum(function.timeout_s for function in rewards.functions)
     scorer = Pool(rewards, tokenizer_path, pool)
     gate = asyncio.Semaphore(_OPEN_BATCHES)
@@ -63,7 +64,7 @@ async def score_rows(
 
     await scorer.start()
     try:
-        _check_columns(rows, scorer.reward_fns)
+        _check_columns(rows, rewards, scorer.reward_fns)
         start = time.monotonic()
         async with asyncio.TaskGroup() as tasks:
             waiting = {tasks.create_task(run(*batch)) for batch in batches}
@@ -75,28 +76,53 @@ async def score_rows(
         await scorer.close()
 
 
-def _groups(rows: Sequence[Row]) -> list[list[Row]]:
+def _batches(
+    rows: Sequence[Row], rewards: RewardsConfig, tokenizer: Tokenizer | None
+) -> list[tuple[list[Row], Batch]]:
     """Puts rows together that can be one batch, so that a key that a row lacks is no column."""
-    groups = collections.defaultdict(list)
+    whole_groups = any(function.per == "group" for function in rewards.functions)
+    batches: dict[Any, dict[Any, list[Row]]] = {}
+    batch_of: dict[Any, Any] = {}
     for row in rows:
         values = row.values
-        kind = ("completion" in values, values.get("step", 0), values.get("mode", "train"))
-        groups[*kind, *sorted(row.columns)].append(row)
-    return list(groups.values())
+        ids = "completion_ids" in values
+        key = (ids, values.get("step", 0), values.get("mode", "train"), *sorted(row.columns))
+        group = batches.setdefault(key, {}).setdefault(row.group, [])
+        group.append(row)
+        if whole_groups and batch_of.setdefault(row.group, key) != key:
+            raise ConfigError(f"line {row.line}: must have the keys of the rows of its group.")
+        if whole_groups and len(group) > MAX_GROUP_ROWS:
+            raise ConfigError(f"line {row.line}: a group must have <= {MAX_GROUP_ROWS} rows.")
+    made = []
+    for groups in batches.values():
+        # Rows of a group are neighbours.
+        members = [row for group in groups.values() for row in group]
+        numbers = np.repeat(np.arange(len(groups)), [len(group) for group in groups.values()])
+        made.append((members, _batch(members, tokenizer, numbers if whole_groups else None)))
+    return made
 
 
-def _check_columns(rows: Sequence[Row], reward_fns: Sequence[RewardFnInfo]) -> None:
+def _check_columns(
+    rows: Sequence[Row], rewards: RewardsConfig, reward_fns: Sequence[RewardFnInfo]
+) -> None:
+    """Checks that rows have the columns of the functions that score them."""
+    route = rewards.route_column
     for row in rows:
-        for function in reward_fns:
-            for name in function.required_columns:
-                if name not in row.columns:
+        columns = row.columns
+        for function, info in zip(rewards.functions, reward_fns, strict=True):
+            if function.sources and route in columns and columns[route] not in function.sources:
+                continue
+            for name in info.required_columns:
+                if name not in columns:
                     raise ConfigError(
                         f"line {row.line}: `{name}` must be there for reward function"
-                        f" {function.name!r}, got {sorted(row.columns)}."
+                        f" {info.name!r}, got {sorted(columns)}."
                     )
 
 
-def _batch(rows: Sequence[Row], tokenizer: Tokenizer | None) -> Batch:
+def _batch(
+    rows: Sequence[Row], tokenizer: Tokenizer | None, group_ids: NDArray[np.int64] | None
+) -> Batch:
     first = rows[0].values
     columns = [row.columns for row in rows]
     lengths, ids = np.zeros(len(rows), np.int64), np.zeros(0, np.int32)
@@ -122,6 +148,7 @@ def _batch(rows: Sequence[Row], tokenizer: Tokenizer | None) -> Batch:
         prompts=[row.values["prompt"] for row in rows],
         columns={name: [values[name] for values in columns] for name in columns[0]},
         row_ids=[row.line for row in rows],
+        group_ids=group_ids,
         step=first.get("step", 0),
         mode=first.get("mode", "train"),
     )

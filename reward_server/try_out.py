@@ -35,7 +35,7 @@ def entry_of(fn: str, rewards: RewardsConfig | None, *, timeout_s: float | None)
             raise ConfigError(
                 f"{fn!r} is none of `--rewards`; the nearest is {config.nearest(fn, names)!r}."
             )
-        entry = rewards.functions[names.index(fn)]
+        entry = dataclasses.replace(rewards.functions[names.index(fn)], sources=())
     else:
         if config.is_file(fn):
             file, _, name = fn.rpartition(":")
@@ -93,7 +93,12 @@ def try_out(
         Row(
             line=number,
             text="",
-            values={"prompt": probe.prompt, "completion": text, **probe.columns},
+            values={
+                "prompt": probe.prompt,
+                "completion": text,
+                "group_id": number,
+                **probe.columns,
+            },
         )
         for number, text in enumerate(inputs.values(), 1)
     ]

@@ -77,7 +77,7 @@ class AgreedRewards:
 
         def offer() -> list[list[Any]]:
             info = client.connect(fingerprint=fingerprint)
-            return [[fn.name, fn.weight] for fn in info.reward_fns]
+            return [[fn.name, fn.weight, fn.settings_digest] for fn in info.reward_fns]
 
         mine = Attempt(offer)
         value = {
@@ -86,10 +86,12 @@ class AgreedRewards:
             "tokenizer": fingerprint[:12],
         }
         offers = agreement.all_ok("connect to the reward server", mine.error, value)
-        check_equal("the reward functions and weights", [offer["fns"] for offer in offers])
+        check_equal(
+            "the reward functions, weights and settings", [offer["fns"] for offer in offers]
+        )
         check_equal("the tokenizer", [offer["tokenizer"] for offer in offers])
         check_equal("the failure policy", [offer["policy"] for offer in offers])
-        self.names = [str(name) for name, _ in mine.value]
+        self.names = [str(name) for name, *_ in mine.value]
 
     def wait(
         self,

@@ -38,6 +38,7 @@ class LocalRollouts:
         pad_token_id: the padding id; may be one of the end ids.
         columns: dataset columns by name, each with b values.
         completion_prefixes: b texts put before the completions, or None.
+        num_generations: rows of a whole group; 0 if unknown.
         step: training step.
         mode: "train" or "eval".
     """
@@ -50,6 +51,7 @@ class LocalRollouts:
     pad_token_id: int
     columns: Mapping[str, Sequence[Any]] = dataclasses.field(default_factory=dict)
     completion_prefixes: Sequence[str] | None = None
+    num_generations: int = 0
     step: int = 0
     mode: str = "train"
 
@@ -184,14 +186,15 @@ def encode_column(name: str, values: Sequence[Any]) -> types_pb2.Column:
 def split_rows(
     rollouts: LocalRollouts, lengths: NDArray[np.int32], call_bytes: int
 ) -> Iterator[slice]:
-    """Cuts rows into runs of at most about call_bytes of ids and prompts each."""
+    """Cuts rows, between groups, into runs of at most about call_bytes of ids and prompts."""
     texts = [len(prompt.encode("utf-8", "replace")) for prompt in rollouts.prompts]
     sizes = 4 * lengths.astype(np.int64) + texts
+    firsts = np.flatnonzero(np.diff(rollouts.group_ids, prepend=rollouts.group_ids[:1] - 1))
     start, total = 0, 0
-    for row, size in enumerate(sizes.tolist()):
-        if row > start and total + size > call_bytes:
-            yield slice(start, row)
-            start, total = row, 0
+    for first, size in zip(firsts.tolist(), np.add.reduceat(sizes, firsts).tolist(), strict=True):
+        if first > start and total + size > call_bytes:
+            yield slice(start, first)
+            start, total = first, 0
         total += size
     if start < len(sizes):
         yield slice(start, len(sizes))
@@ -236,6 +239,7 @@ def encode_request(
         group_ids=rollouts.group_ids[rows].tolist(),
         end_token_ids=list(rollouts.end_token_ids),
         pad_token_id=rollouts.pad_token_id,
+        num_generations=rollouts.num_generations,
     )
     return reward_pb2.ScoreRolloutsRequest(
         request_id=request_id,

@@ -351,6 +351,7 @@ class ShardedGRPOLearner(grpo_learner.GRPOLearner):
             pad_token_id=self._rollout.pad_id(),
             columns=columns,
             completion_prefixes=[self._prefix] * len(keep) if self._prefix else None,
+            num_generations=self._g,
             step=self.rl_cluster.global_steps,
             mode=str(mode),
         )

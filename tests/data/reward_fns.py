@@ -234,3 +234,16 @@ def wants_answer(prompts, completions, answer):
 def scaled(prompts, completions, factor, *, offset=0.0, **columns):
     """Length times a factor plus an offset, which the rewards file may set."""
     return [len(completion) * factor + offset for completion in completions]
+
+
+def rank(prompts, completions, **columns):
+    """Length above the mean of the group, whose prompts must be one; misbehaves on request."""
+    assert len(set(prompts)) == 1, prompts
+    if "raise" in completions:
+        raise RuntimeError("not this group")
+    if "hang" in completions:
+        time.sleep(60)
+    if "short" in completions:
+        return [0.0]
+    mean = sum(map(len, completions)) / len(completions)
+    return [None if c == "none" else len(c) - mean for c in completions]

@@ -398,3 +398,23 @@ async def test_close_ends_calls(tokenizer):
             await task
         with pytest.raises(WorkersUnavailable):
             await pool.score(pools.batch(["a"]), timeout_s=1)
+
+
+async def test_rows_are_routed_by_a_column(tokenizer):
+    """Each row has the values of its functions; an unknown source is that row's error."""
+    functions = (
+        pools.fn("length", sources=("short",)),
+        pools.fn("scaled", sources=("long", "short"), params={"factor": 10.0}),
+    )
+    rewards = RewardsConfig(functions=functions, route_column="source")
+    pool = Pool(rewards, tokenizer, PoolConfig(slots=1))
+    await pool.start()
+    try:
+        assert [info.required_columns for info in pool.reward_fns] == [("source",), ("source",)]
+        columns = {"source": ["short", "long", "none"]}
+        scores = await pool.score(pools.batch(["a", "bb", "ccc"], columns=columns), timeout_s=30)
+    finally:
+        await pool.close()
+    assert scores.statuses.tolist() == [OK, OK, ERROR]
+    np.testing.assert_array_equal(scores.rewards, [[1, 10], [np.nan, 20], [np.nan, np.nan]])
+    assert scores.errors[0].message == "`source` must be one of ['long', 'short'], got 'none'"

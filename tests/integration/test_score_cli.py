@@ -170,6 +170,63 @@ def test_step_mode_and_missing_keys(tmp_path):
     assert [row["reward"] for row in read(out)] == [100, 1107, 8]
 
 
+def test_rows_of_several_datasets(tmp_path):
+    """A row needs the columns of the functions of its source, and is scored by those."""
+    (tmp_path / "r.toml").write_text(
+        '[route]\ncolumn = "source"\n'
+        '[[reward]]\nfn = "arithmetic"\nsources = ["sums"]\n'
+        '[[reward]]\nfn = "integer_format"\nweight = 0.5\n',
+        encoding="utf-8",
+    )
+    row = {"prompt": "p", "completion": "4"}
+    rows = [{**row, "source": "sums", "answer": "4"}, {**row, "source": "other"}]
+    out = tmp_path / "out.jsonl"
+    flags = (tmp_path / "rows.jsonl", "--rewards", tmp_path / "r.toml", "--out", out)
+    write(flags[0], rows)
+    score(*flags, code=cli.EXIT_FAILED)
+    first, second = read(out)
+    assert first["rewards"] == {"arithmetic": 1.0, "integer_format": 1.0}
+    assert second["reward"] is None
+    assert "`source` must be one of ['sums'], got 'other'" in second["error"]
+    write(flags[0], [rows[0], {**row, "answer": "4"}])
+    assert "line 2: `source` must be there" in score(*flags, code=3)
+    write(flags[0], [{**row, "source": "sums"}])
+    assert "line 1: `answer` must be there" in score(*flags, code=3)
+
+
+def test_functions_see_whole_groups(tmp_path):
+    """Rows of one `group_id`, or else of one prompt, come together, and again if one failed."""
+    (tmp_path / "fns.py").write_text(
+        "def share(completions, **_):\n"
+        "    bad = 'bad' in completions\n"
+        "    return [None if bad and c == 'good' else 1 / len(completions) for c in completions]\n",
+        encoding="utf-8",
+    )
+    (tmp_path / "r.toml").write_text('[[reward]]\nfn = "fns.py:share"\nper = "group"\n', "utf-8")
+    rows = [
+        {"prompt": "p", "completion": "good", "group_id": 1},
+        {"prompt": "q", "completion": "a"},
+        {"prompt": "p", "completion": "bad", "group_id": 1},
+        {"prompt": "p", "completion": "a", "group_id": 2},
+        {"prompt": "q", "completion": "b"},
+        {"prompt": "q", "completion": "c"},
+    ]
+    file = write(tmp_path / "rows.jsonl", rows)
+    flags = (file, "--rewards", tmp_path / "r.toml", "--out", file)
+    score(*flags, code=cli.EXIT_FAILED)
+    third = pytest.approx(1 / 3)
+    scored = read(file)
+    assert [row["reward"] for row in scored] == [None, third, 0.5, 1.0, third, third]
+    scored[2]["completion"] = "fine"
+    write(file, [*scored, {"prompt": "p", "completion": "d", "group_id": 1}])
+    assert "3 rows scored, 4 kept" in score(*flags, "--only-failed")
+    assert [row["reward"] for row in read(file)] == [third, third, third, 1.0, third, third, third]
+    write(file, [rows[0], {**rows[2], "extra": 1}])
+    assert "line 2: must have the keys of the rows of its group" in score(*flags, code=3)
+    write(file, [rows[0]] * 257)
+    assert "line 257: a group must have <= 256 rows" in score(*flags, code=3)
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
@@ -182,22 +239,21 @@ def test_step_mode_and_missing_keys(tmp_path):
         ('{"prompt": "p", "completion_ids": [1.5]}', "`completion_ids` must be a list of int32"),
         ('{"prompt": "p", "completion": "c", "step": -1}', "`step` must be a whole number >= 0"),
         ('{"prompt": "p", "completion": "c", "mode": "x"}', '`mode` must be "train" or "eval"'),
+        ('{"prompt": "p", "completion": "c", "group_id": []}', "`group_id` must be a whole number"),
         ('{"prompt": "p", "completion": "c", "x": ' + "[" * 5000 + "]" * 5000 + "}", "must be a"),
         ('{"prompt": "p", "completion": "\\udc"}', "must be a JSON object: "),
     ],
 )
-def test_bad_lines_are_named(tmp_path, files, capsys, line, message):
+def test_bad_lines_are_named(tmp_path, files, line, message):
     """The number of the line and what is wrong with it; nothing is written."""
     file, out = tmp_path / "rows.jsonl", tmp_path / "out.jsonl"
     file.write_text(f'{{"prompt": "p", "completion": "c"}}\n\n{line}\n', encoding="utf-8")
-    with pytest.raises(SystemExit) as error:
-        cli.main(["score", str(file), "--rewards", str(files / "rewards.toml"), "--out", str(out)])
-    assert error.value.code == cli.EXIT_CONFIG
-    assert f"{file}, line 3: {message}" in capsys.readouterr().err
+    printed = score(file, "--rewards", files / "rewards.toml", "--out", out, code=3)
+    assert f"{file}, line 3: {message}" in printed
     assert not out.exists()
 
 
-def test_a_column_that_a_function_needs(tmp_path, capfd):
+def test_a_column_that_a_function_needs(tmp_path):
     """A row without it is named before anything is scored."""
     (tmp_path / "r.toml").write_text('[[reward]]\nfn = "arithmetic"\n', "utf-8")
     rows = [{"prompt": "p", "completion": "4", "answer": "4"}, {"prompt": "p", "completion": "4"}]
@@ -216,14 +272,12 @@ def test_a_column_that_a_function_needs(tmp_path, capfd):
         ({"--slots": "0"}, "`slots` must be a whole number >= 1"),
     ],
 )
-def test_wrong_settings_end_with_code_3(tmp_path, files, capsys, change, message):
+def test_wrong_settings_end_with_code_3(tmp_path, files, change, message):
     """Each is found before rows are scored, and named."""
-    given = {"file": str(write(tmp_path / "rows.jsonl", texts("a")))}
-    given |= {"--rewards": str(files / "rewards.toml"), **change}
-    with pytest.raises(SystemExit) as error:
-        cli.main(["score", given.pop("file"), *(word for pair in given.items() for word in pair)])
-    assert error.value.code == cli.EXIT_CONFIG
-    assert message in capsys.readouterr().err
+    given = {"file": write(tmp_path / "rows.jsonl", texts("a"))}
+    given |= {"--rewards": files / "rewards.toml", **change}
+    flags = (given.pop("file"), *(word for pair in given.items() for word in pair))
+    assert message in score(*flags, code=3)
 
 
 def test_hostile_texts_survive_the_way(tmp_path, files):

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 
 from reward_server.batch import Batch, RowStatus
@@ -58,6 +60,31 @@ async def test_a_function_of_ids_gets_no_empty_ones(tmp_path):
         (error,) = scores.errors
         assert (error.reward_fn, error.status) == (name, RowStatus.ERROR)
         assert "takes completion_ids" in error.message
+
+
+async def test_groups_of_text(tmp_path):
+    """A function of groups gets texts; the seconds of a killed group are those it ran."""
+    (tmp_path / "group.py").write_text(
+        "import time\n"
+        "def together(completions, **_):\n"
+        "    if 'sleep' in completions:\n"
+        "        time.sleep(600)\n"
+        "    return [float(len(completions))] * len(completions)\n"
+        "def ids(completions, completion_ids, **_):\n"
+        "    return [1.0] * len(completions)\n",
+        encoding="utf-8",
+    )
+    rows = dataclasses.replace(texts(["a", "b", "sleep"]), group_ids=np.array([0, 0, 1]))
+    together = pools.fn(f"{tmp_path}/group.py:together", per="group", timeout_s=0.5)
+    async with pools.running(None, together, slots=1) as pool:
+        scores = await pool.score(rows, timeout_s=60)
+    assert scores.rewards[:2, 0].tolist() == [2.0, 2.0]
+    assert scores.statuses.tolist() == [RowStatus.OK, RowStatus.OK, RowStatus.TIMEOUT]
+    assert scores.row_s[2] >= 0.5
+    assert 0 < scores.row_s[0] < scores.row_s[2]
+    async with pools.running(None, pools.fn(f"{tmp_path}/group.py:ids", per="group")) as pool:
+        scores = await pool.score(rows, timeout_s=60)
+    assert ["takes completion_ids" in error.message for error in scores.errors] == [True] * 3
 
 
 async def test_each_row_has_its_seconds():

@@ -98,9 +98,9 @@ def launch(folder: Path, processes: int, scenarios: list[dict[str, Any]], timeou
         "out": str(folder),
         "scenarios": scenarios,
     }
-    (folder / "plan.json").write_text(json.dumps(plan))
     started: list[subprocess.Popen[bytes]] = []
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    path = os.pathsep.join([str(ROOT), str(ROOT / "protos")])
+    env = {**os.environ, "PYTHONPATH": path}
 
     def start(log: str, *args: str) -> subprocess.Popen[bytes]:
         with (folder / log).open("wb") as out:
@@ -119,6 +119,8 @@ def launch(folder: Path, processes: int, scenarios: list[dict[str, Any]], timeou
             )
         for endpoint in endpoints:
             info(endpoint)
+        plan["servers"] = [process.pid for process in started]
+        (folder / "plan.json").write_text(json.dumps(plan))
         trainers = [
             start(
                 f"train-{i}.log",
@@ -130,7 +132,11 @@ def launch(folder: Path, processes: int, scenarios: list[dict[str, Any]], timeou
         ]
         deadline = time.monotonic() + timeout_s
         codes = [t.wait(max(1.0, deadline - time.monotonic())) for t in trainers]
-        scored = [info(endpoint).rows_scored for endpoint in endpoints]
+        alive = [process.poll() is None for process in started[: len(endpoints)]]
+        scored = [
+            info(endpoint).rows_scored if up else -1
+            for endpoint, up in zip(endpoints, alive, strict=True)
+        ]
     finally:
         for process in started:
             process.terminate()
@@ -172,12 +178,20 @@ SCENARIOS = [
     {"run": "train", "steps": 2, "eval_every": 1},
     {"run": "reward_step_hlo"},
 ]
+LOCAL = {"run": "train", "steps": 3, "data": "local", "shares": 2, "share_of": [0, 1]}
 TWO_PROCESS_SCENARIOS = [
     *SCENARIOS,
-    {"run": "train", "steps": 3, "data": "local", "shares": 2, "share_of": [0, 1]},
-    {"run": "train", "steps": 3, "data": "local", "shares": 2, "share_of": [0, 0]},
+    LOCAL,
+    {**LOCAL, "share_of": [0, 0]},
     {"run": "stock_rollout"},
     {"run": "agreement"},
+]
+DISAGREEMENTS = [
+    {**LOCAL, "name": "uneven", "batches_less": [0, 1]},
+    {**LOCAL, "name": "sizes", "rows_less": [0, 2]},
+    {**LOCAL, "name": "lengths", "prompt_prefix": ["", "1+1="]},
+    {**LOCAL, "name": "policy", "policies": ["mask", "abort"]},
+    {**LOCAL, "name": "tokenizer", "new_tokens": [[], ["<new>"]]},
 ]
 FAILURES = [
     {"name": "mask", "run": "train", "steps": 2, "fail": True},
@@ -196,7 +210,9 @@ def one(tmp_path_factory: pytest.TempPathFactory) -> Run:
 @pytest.fixture(scope="session")
 def two(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Two processes with two devices each."""
-    return launch(tmp_path_factory.mktemp("two"), 2, [*TWO_PROCESS_SCENARIOS, *FAILURES], 500)
+    return launch(
+        tmp_path_factory.mktemp("two"), 2, TWO_PROCESS_SCENARIOS + FAILURES + DISAGREEMENTS, 600
+    )
 
 
 @pytest.fixture(scope="session")

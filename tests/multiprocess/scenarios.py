@@ -36,6 +36,8 @@ from trainer.agreement import Agreement
 from trainer.arrays import RowArrays
 
 PROMPTS = [f"{a}+{b}=" for a in range(4) for b in range(4)]
+# Row ids that this process has sent in the scenario under way.
+SENT = []
 ANSWERS = [str(a + b) for a in range(4) for b in range(4)]
 
 
@@ -147,14 +149,22 @@ def whole(array, mesh):
 
 def train(process, endpoint, scenario):
     """Trains for some steps; returns tokens, rewards, advantages, norms and parameters."""
+
+    def own(name, default):
+        """This process's value of a setting that differs among processes."""
+        return scenario[name][process] if name in scenario else default
+
     mesh = make_mesh(scenario.get("mesh", [2, 2]), scenario.get("order"))
     cluster = make_cluster(mesh, scenario)
-    reports, seen = [], {"tokens": [], "advantages": [], "row_ids": []}
+    cluster.tokenizer.tokenizer.add_tokens(own("new_tokens", []))
+    reports, seen = [], {"tokens": [], "advantages": []}
 
     def on_step(report):
         reports.append(report)
         if report.step == scenario.get("die_at") and process in scenario["die"]:
             os.kill(os.getpid(), signal.SIGKILL)
+        if report.step == scenario.get("lose_server_at") and process == 0:
+            os.kill(scenario["servers"][1], signal.SIGKILL)
         if report.step == scenario.get("stop_at") and process in scenario["stop"]:
             learner.request_stop("a test")
 
@@ -165,10 +175,10 @@ def train(process, endpoint, scenario):
             num_iterations=scenario.get("iterations", 1),
             beta=scenario.get("beta", 0.0),
         ),
-        reward_fns=RewardClient(endpoint, timeout_s=60),
+        reward_fns=RewardClient(endpoint, timeout_s=scenario.get("reward_timeout_s", 60)),
         data=scenario.get("data", "replicated"),
         agreement_timeout_s=scenario.get("agreement_timeout_s", 60),
-        on_failed_row=scenario.get("on_failed_row", "mask"),
+        on_failed_row=own("policies", scenario.get("on_failed_row", "mask")),
         max_failed_fraction=scenario.get("max_failed_fraction", 0.5),
         on_step=on_step,
         dump_rollouts=Path(scenario["dump"], f"rollouts-{process}.jsonl")
@@ -178,7 +188,7 @@ def train(process, endpoint, scenario):
     submit = learner._client.submit
 
     def spy(rollouts):
-        seen["row_ids"].append(rollouts.row_ids.tolist())
+        SENT.append(rollouts.row_ids.tolist())
         return submit(rollouts)
 
     learner._client.submit = spy
@@ -212,18 +222,18 @@ def train(process, endpoint, scenario):
         if scenario.get("data") == "local":
             share = batch // scenario["shares"]
             mine = scenario["share_of"][process]
-            pick = pick[mine * share : (mine + 1) * share]
+            pick = pick[mine * share : (mine + 1) * share - own("rows_less", 0)]
         batches.append(
             {
-                "prompts": np.array([PROMPTS[i] for i in pick]),
+                "prompts": np.array([own("prompt_prefix", "") + PROMPTS[i] for i in pick]),
                 "answer": np.array([fail + ANSWERS[i] for i in pick]),
             }
         )
+    batches = batches[: steps - own("batches_less", 0)]
     learner.train(batches, batches[:1] if scenario.get("eval_every") else None)
     return {
         "tokens": seen["tokens"],
         "advantages": seen["advantages"],
-        "row_ids": seen["row_ids"],
         "losses": losses,
         "rewards": [r.reward_mean for r in reports],
         "steps": [r.step for r in reports],

@@ -52,6 +52,7 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> Broken:
         run("nothing left", "die"),
         run("whole twice", **TWICE),
         run("after stop twice", "twice", **TWICE),
+        run("no server", lose_server_at=1, reward_timeout_s=5),
     ]
     return Broken(at, launch(folder / "1", 2, first, 300), launch(folder / "2", 2, second, 400))
 
@@ -93,6 +94,15 @@ def test_finished_run_has_nothing_left(broken: Broken) -> None:
     nothing = broken.second.of("nothing left")
     assert nothing["rewards"] == []
     assert nothing["params"] == broken.second.of("whole")["params"]
+
+
+def test_lost_server_stops_all(broken: Broken) -> None:
+    """A server that stays away ends both processes with one error: process, address, remedy."""
+    errors = [broken.second.raw("no server", process)["error"] for process in (0, 1)]
+    assert errors[0] == errors[1]
+    assert "process 1 failed at 'rewards of step 2 (train)': Unavailable: " in errors[0]
+    assert "/s1" in errors[0]
+    assert "reward-server serve --listen" in errors[0]
 
 
 def test_process_that_dies_is_named(tmp_path: Path) -> None:

@@ -183,3 +183,35 @@ def test_failed_rows_end_the_run_on_all(one: Run, two: Run, scenario: str, rule:
     assert errors[0].startswith("ScoringFailed: rewards of step 0 (train): ")
     assert rule in errors[0]
     assert re.search(r"By reason: ERROR \d+\. By worker: .*row \d+ ERROR in letters", errors[0])
+
+
+def test_uneven_data_ends_the_run_on_all(two: Run) -> None:
+    """The run ends with the first process that has no more batches."""
+    assert [two.of("uneven", process)["steps"] for process in (0, 1)] == [[0, 1], [0, 1]]
+    assert two.of("uneven", 0)["params"] == two.of("uneven", 1)["params"]
+
+
+def test_prompts_of_different_length_fit_together(two: Run) -> None:
+    """Prompts are padded to the longest of all processes."""
+    assert two.of("lengths", 0)["tokens"] == two.of("lengths", 1)["tokens"]
+
+
+@pytest.mark.parametrize(
+    ("scenario", "parts"),
+    [
+        ("sizes", ["train batch 0: process 0 has 4 rows, process 1 has 2"]),
+        ("policy", ["the failure policy must be equal", "'mask'", "'abort'"]),
+        (
+            "tokenizer",
+            ["process 1 failed", "tokenizer of the reward server at"],
+        ),
+    ],
+)
+def test_disagreement_is_an_error_with_both_values(
+    two: Run, scenario: str, parts: list[str]
+) -> None:
+    """Every process raises the same error at the start or at that step; nothing hangs."""
+    errors = [two.raw(scenario, process)["error"] for process in (0, 1)]
+    assert errors[0] == errors[1]
+    for part in parts:
+        assert part in errors[0]

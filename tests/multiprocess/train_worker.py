@@ -33,10 +33,14 @@ def main() -> None:
     results = []
     for scenario in plan["scenarios"]:
         run = getattr(scenarios, scenario["run"])
+        scenario["servers"] = plan["servers"]
         try:
             result = run(process, plan["endpoints"][process], scenario)
         except Exception as error:  # noqa: BLE001 - reported to the test
             result = {"error": f"{type(error).__name__}: {error}", "trace": traceback.format_exc()}
+        # Also of a run that failed: the servers have counted them.
+        result["row_ids"] = list(scenarios.SENT)
+        scenarios.SENT.clear()
         results.append(result)
         Path(plan["out"], f"result-{process}.json").write_text(json.dumps(results))
         if "do not answer" in result.get("error", ""):

@@ -19,7 +19,7 @@ def rollouts(**changes):
     """Two rows of one group."""
     values = {
         "row_ids": np.array([4, 5]),
-        "group_ids": np.array([2, 2]),
+        "group_ids": np.array([2, 3]),
         "prompts": ["1+1=", "1+1="],
         "completion_ids": np.array([[7, 1, 9, 9], [7, 8, 8, 7]], np.int32),
         "end_token_ids": [1],
@@ -139,3 +139,10 @@ def test_concatenate_keeps_order_and_functions() -> None:
     other = dataclasses.replace(part, reward_fns=("b",))
     with pytest.raises(ScoringFailed, match="changed its functions"):
         codec.concatenate([part, other])
+
+
+def test_split_rows_keeps_groups_whole() -> None:
+    """A batch is cut between groups only, whatever the limit."""
+    local = rollouts(group_ids=np.array([2, 2]))
+    lengths = codec.completion_lengths(local.completion_ids, local.end_token_ids)
+    assert list(codec.split_rows(local, lengths, 1)) == [slice(0, 2)]

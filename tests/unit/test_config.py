@@ -53,7 +53,10 @@ def test_load_fills_in_defaults_and_resolves_files(tmp_path):
         ("[[reward]]\nfn = 'a'\nweight = nan", "`weight` must be a finite number, got nan"),
         ("[[reward]]\nfn = 'a'\nweight = true", "`weight` must be a finite number, got True"),
         ("[[reward]]\nfn = 'a'\ntimeout_s = 0", "`timeout_s` must be > 0 seconds, got 0"),
-        ("[[reward]]\nfn = 'a'\nper = 'batch'", '`per` must be "list" or "row", got \'batch\''),
+        (
+            "[[reward]]\nfn = 'a'\nper = 'batch'",
+            '`per` must be "list", "row" or "group", got \'batch\'',
+        ),
         ("[[reward]]\nfn = 'a'\nskip_special_tokens = 1", "must be true or false, got 1"),
         ("[[reward]]\nfn = 'a'\nprobe = 1", "`probe` must be a table"),
         ("[[reward]]\nfn = 'a'\nprobe = {answer = 1}", "`answer` is no key of `probe`"),

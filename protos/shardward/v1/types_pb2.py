@@ -24,39 +24,39 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18shardward/v1/types.proto\x12\x0cshardward.v1\"\xaa\x02\n\x0cRolloutBatch\x12\x16\n\x0e\x63ompletion_ids\x18\x01 \x01(\x0c\x12\x1a\n\x12\x63ompletion_lengths\x18\x02 \x03(\x05\x12\x0f\n\x07prompts\x18\x03 \x03(\t\x12\x12\n\nprompt_ids\x18\x04 \x01(\x0c\x12\x16\n\x0eprompt_lengths\x18\x05 \x03(\x05\x12\x1b\n\x13\x63ompletion_prefixes\x18\x06 \x03(\t\x12%\n\x07\x63olumns\x18\x07 \x03(\x0b\x32\x14.shardward.v1.Column\x12\x0f\n\x07row_ids\x18\x08 \x03(\x03\x12\x11\n\tgroup_ids\x18\t \x03(\x03\x12\x15\n\rend_token_ids\x18\n \x03(\x05\x12\x19\n\x0cpad_token_id\x18\x0b \x01(\x05H\x00\x88\x01\x01\x42\x0f\n\r_pad_token_id\"\xa1\x02\n\x06\x43olumn\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x33\n\rstring_values\x18\x02 \x01(\x0b\x32\x1a.shardward.v1.StringValuesH\x00\x12\x31\n\x0cint64_values\x18\x03 \x01(\x0b\x32\x19.shardward.v1.Int64ValuesH\x00\x12\x33\n\rdouble_values\x18\x04 \x01(\x0b\x32\x1a.shardward.v1.DoubleValuesH\x00\x12/\n\x0b\x62ool_values\x18\x05 \x01(\x0b\x32\x18.shardward.v1.BoolValuesH\x00\x12\x31\n\x0bjson_values\x18\x06 \x01(\x0b\x32\x1a.shardward.v1.StringValuesH\x00\x42\x08\n\x06values\"\x1e\n\x0cStringValues\x12\x0e\n\x06values\x18\x01 \x03(\t\"\x1d\n\x0bInt64Values\x12\x0e\n\x06values\x18\x01 \x03(\x03\"\x1e\n\x0c\x44oubleValues\x12\x0e\n\x06values\x18\x01 \x03(\x01\"\x1c\n\nBoolValues\x12\x0e\n\x06values\x18\x01 \x03(\x08\"\xf3\x01\n\x0bRewardBatch\x12\x12\n\nreward_fns\x18\x01 \x03(\t\x12\x0f\n\x07rewards\x18\x02 \x01(\x0c\x12\x0e\n\x06totals\x18\x03 \x01(\x0c\x12)\n\x08statuses\x18\x04 \x03(\x0e\x32\x17.shardward.v1.RowStatus\x12*\n\x06\x65rrors\x18\x05 \x03(\x0b\x32\x1a.shardward.v1.ScoringError\x12\x30\n\rextra_columns\x18\x06 \x03(\x0b\x32\x19.shardward.v1.ExtraColumn\x12&\n\x07timings\x18\x07 \x01(\x0b\x32\x15.shardward.v1.Timings\"c\n\x0cScoringError\x12\x11\n\trow_index\x18\x01 \x01(\x05\x12\x11\n\treward_fn\x18\x02 \x01(\t\x12\x0c\n\x04\x63ode\x18\x03 \x01(\x05\x12\x0f\n\x07message\x18\x04 \x01(\t\x12\x0e\n\x06worker\x18\x05 \x01(\t\"+\n\x0b\x45xtraColumn\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06values\x18\x02 \x01(\x0c\"N\n\x07Timings\x12\x0f\n\x07queue_s\x18\x01 \x01(\x01\x12\x10\n\x08\x64\x65\x63ode_s\x18\x02 \x01(\x01\x12\x0f\n\x07score_s\x18\x03 \x03(\x01\x12\x0f\n\x07total_s\x18\x04 \x01(\x01\"Y\n\x0cRewardFnInfo\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06weight\x18\x02 \x01(\x02\x12\x11\n\ttimeout_s\x18\x03 \x01(\x01\x12\x18\n\x10required_columns\x18\x04 \x03(\t\"\xb9\x02\n\x0bServiceInfo\x12.\n\nreward_fns\x18\x01 \x03(\x0b\x32\x1a.shardward.v1.RewardFnInfo\x12\x1d\n\x15tokenizer_fingerprint\x18\x02 \x01(\t\x12\r\n\x05slots\x18\x03 \x01(\x05\x12\x19\n\x11max_message_bytes\x18\x04 \x01(\x03\x12\x0f\n\x07version\x18\x05 \x01(\t\x12\x13\n\x0brows_scored\x18\x06 \x01(\x03\x12\x0f\n\x07workers\x18\x07 \x01(\x05\x12\x12\n\nvocab_size\x18\x08 \x01(\x05\x12\x10\n\x08\x64raining\x18\t \x01(\x08\x12\x14\n\x0c\x63\x61lls_joined\x18\n \x01(\x03\x12\x15\n\rcalls_refused\x18\x0b \x01(\x03\x12\x13\n\x0bqueue_bytes\x18\x0c \x01(\x03\x12\x12\n\nmemo_bytes\x18\r \x01(\x03*;\n\x04Mode\x12\x14\n\x10MODE_UNSPECIFIED\x10\x00\x12\x0e\n\nMODE_TRAIN\x10\x01\x12\r\n\tMODE_EVAL\x10\x02*\xac\x01\n\tRowStatus\x12\x1a\n\x16ROW_STATUS_UNSPECIFIED\x10\x00\x12\x11\n\rROW_STATUS_OK\x10\x01\x12\x14\n\x10ROW_STATUS_ERROR\x10\x02\x12\x16\n\x12ROW_STATUS_INVALID\x10\x03\x12\x16\n\x12ROW_STATUS_TIMEOUT\x10\x04\x12\x16\n\x12ROW_STATUS_CRASHED\x10\x05\x12\x12\n\x0eROW_STATUS_OOM\x10\x06\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18shardward/v1/types.proto\x12\x0cshardward.v1\"\xc3\x02\n\x0cRolloutBatch\x12\x16\n\x0e\x63ompletion_ids\x18\x01 \x01(\x0c\x12\x1a\n\x12\x63ompletion_lengths\x18\x02 \x03(\x05\x12\x0f\n\x07prompts\x18\x03 \x03(\t\x12\x12\n\nprompt_ids\x18\x04 \x01(\x0c\x12\x16\n\x0eprompt_lengths\x18\x05 \x03(\x05\x12\x1b\n\x13\x63ompletion_prefixes\x18\x06 \x03(\t\x12%\n\x07\x63olumns\x18\x07 \x03(\x0b\x32\x14.shardward.v1.Column\x12\x0f\n\x07row_ids\x18\x08 \x03(\x03\x12\x11\n\tgroup_ids\x18\t \x03(\x03\x12\x15\n\rend_token_ids\x18\n \x03(\x05\x12\x19\n\x0cpad_token_id\x18\x0b \x01(\x05H\x00\x88\x01\x01\x12\x17\n\x0fnum_generations\x18\x0c \x01(\x05\x42\x0f\n\r_pad_token_id\"\xa1\x02\n\x06\x43olumn\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x33\n\rstring_values\x18\x02 \x01(\x0b\x32\x1a.shardward.v1.StringValuesH\x00\x12\x31\n\x0cint64_values\x18\x03 \x01(\x0b\x32\x19.shardward.v1.Int64ValuesH\x00\x12\x33\n\rdouble_values\x18\x04 \x01(\x0b\x32\x1a.shardward.v1.DoubleValuesH\x00\x12/\n\x0b\x62ool_values\x18\x05 \x01(\x0b\x32\x18.shardward.v1.BoolValuesH\x00\x12\x31\n\x0bjson_values\x18\x06 \x01(\x0b\x32\x1a.shardward.v1.StringValuesH\x00\x42\x08\n\x06values\"\x1e\n\x0cStringValues\x12\x0e\n\x06values\x18\x01 \x03(\t\"\x1d\n\x0bInt64Values\x12\x0e\n\x06values\x18\x01 \x03(\x03\"\x1e\n\x0c\x44oubleValues\x12\x0e\n\x06values\x18\x01 \x03(\x01\"\x1c\n\nBoolValues\x12\x0e\n\x06values\x18\x01 \x03(\x08\"\xf3\x01\n\x0bRewardBatch\x12\x12\n\nreward_fns\x18\x01 \x03(\t\x12\x0f\n\x07rewards\x18\x02 \x01(\x0c\x12\x0e\n\x06totals\x18\x03 \x01(\x0c\x12)\n\x08statuses\x18\x04 \x03(\x0e\x32\x17.shardward.v1.RowStatus\x12*\n\x06\x65rrors\x18\x05 \x03(\x0b\x32\x1a.shardward.v1.ScoringError\x12\x30\n\rextra_columns\x18\x06 \x03(\x0b\x32\x19.shardward.v1.ExtraColumn\x12&\n\x07timings\x18\x07 \x01(\x0b\x32\x15.shardward.v1.Timings\"c\n\x0cScoringError\x12\x11\n\trow_index\x18\x01 \x01(\x05\x12\x11\n\treward_fn\x18\x02 \x01(\t\x12\x0c\n\x04\x63ode\x18\x03 \x01(\x05\x12\x0f\n\x07message\x18\x04 \x01(\t\x12\x0e\n\x06worker\x18\x05 \x01(\t\"+\n\x0b\x45xtraColumn\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06values\x18\x02 \x01(\x0c\"N\n\x07Timings\x12\x0f\n\x07queue_s\x18\x01 \x01(\x01\x12\x10\n\x08\x64\x65\x63ode_s\x18\x02 \x01(\x01\x12\x0f\n\x07score_s\x18\x03 \x03(\x01\x12\x0f\n\x07total_s\x18\x04 \x01(\x01\"\x88\x01\n\x0cRewardFnInfo\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06weight\x18\x02 \x01(\x02\x12\x11\n\ttimeout_s\x18\x03 \x01(\x01\x12\x18\n\x10required_columns\x18\x04 \x03(\t\x12\x17\n\x0fsettings_digest\x18\x05 \x01(\t\x12\x14\n\x0cwhole_groups\x18\x06 \x01(\x08\"\xb9\x02\n\x0bServiceInfo\x12.\n\nreward_fns\x18\x01 \x03(\x0b\x32\x1a.shardward.v1.RewardFnInfo\x12\x1d\n\x15tokenizer_fingerprint\x18\x02 \x01(\t\x12\r\n\x05slots\x18\x03 \x01(\x05\x12\x19\n\x11max_message_bytes\x18\x04 \x01(\x03\x12\x0f\n\x07version\x18\x05 \x01(\t\x12\x13\n\x0brows_scored\x18\x06 \x01(\x03\x12\x0f\n\x07workers\x18\x07 \x01(\x05\x12\x12\n\nvocab_size\x18\x08 \x01(\x05\x12\x10\n\x08\x64raining\x18\t \x01(\x08\x12\x14\n\x0c\x63\x61lls_joined\x18\n \x01(\x03\x12\x15\n\rcalls_refused\x18\x0b \x01(\x03\x12\x13\n\x0bqueue_bytes\x18\x0c \x01(\x03\x12\x12\n\nmemo_bytes\x18\r \x01(\x03*;\n\x04Mode\x12\x14\n\x10MODE_UNSPECIFIED\x10\x00\x12\x0e\n\nMODE_TRAIN\x10\x01\x12\r\n\tMODE_EVAL\x10\x02*\xac\x01\n\tRowStatus\x12\x1a\n\x16ROW_STATUS_UNSPECIFIED\x10\x00\x12\x11\n\rROW_STATUS_OK\x10\x01\x12\x14\n\x10ROW_STATUS_ERROR\x10\x02\x12\x16\n\x12ROW_STATUS_INVALID\x10\x03\x12\x16\n\x12ROW_STATUS_TIMEOUT\x10\x04\x12\x16\n\x12ROW_STATUS_CRASHED\x10\x05\x12\x12\n\x0eROW_STATUS_OOM\x10\x06\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'shardward.v1.types_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_MODE']._serialized_start=1639
-  _globals['_MODE']._serialized_end=1698
-  _globals['_ROWSTATUS']._serialized_start=1701
-  _globals['_ROWSTATUS']._serialized_end=1873
+  _globals['_MODE']._serialized_start=1712
+  _globals['_MODE']._serialized_end=1771
+  _globals['_ROWSTATUS']._serialized_start=1774
+  _globals['_ROWSTATUS']._serialized_end=1946
   _globals['_ROLLOUTBATCH']._serialized_start=43
-  _globals['_ROLLOUTBATCH']._serialized_end=341
-  _globals['_COLUMN']._serialized_start=344
-  _globals['_COLUMN']._serialized_end=633
-  _globals['_STRINGVALUES']._serialized_start=635
-  _globals['_STRINGVALUES']._serialized_end=665
-  _globals['_INT64VALUES']._serialized_start=667
-  _globals['_INT64VALUES']._serialized_end=696
-  _globals['_DOUBLEVALUES']._serialized_start=698
-  _globals['_DOUBLEVALUES']._serialized_end=728
-  _globals['_BOOLVALUES']._serialized_start=730
-  _globals['_BOOLVALUES']._serialized_end=758
-  _globals['_REWARDBATCH']._serialized_start=761
-  _globals['_REWARDBATCH']._serialized_end=1004
-  _globals['_SCORINGERROR']._serialized_start=1006
-  _globals['_SCORINGERROR']._serialized_end=1105
-  _globals['_EXTRACOLUMN']._serialized_start=1107
-  _globals['_EXTRACOLUMN']._serialized_end=1150
-  _globals['_TIMINGS']._serialized_start=1152
-  _globals['_TIMINGS']._serialized_end=1230
-  _globals['_REWARDFNINFO']._serialized_start=1232
-  _globals['_REWARDFNINFO']._serialized_end=1321
-  _globals['_SERVICEINFO']._serialized_start=1324
-  _globals['_SERVICEINFO']._serialized_end=1637
+  _globals['_ROLLOUTBATCH']._serialized_end=366
+  _globals['_COLUMN']._serialized_start=369
+  _globals['_COLUMN']._serialized_end=658
+  _globals['_STRINGVALUES']._serialized_start=660
+  _globals['_STRINGVALUES']._serialized_end=690
+  _globals['_INT64VALUES']._serialized_start=692
+  _globals['_INT64VALUES']._serialized_end=721
+  _globals['_DOUBLEVALUES']._serialized_start=723
+  _globals['_DOUBLEVALUES']._serialized_end=753
+  _globals['_BOOLVALUES']._serialized_start=755
+  _globals['_BOOLVALUES']._serialized_end=783
+  _globals['_REWARDBATCH']._serialized_start=786
+  _globals['_REWARDBATCH']._serialized_end=1029
+  _globals['_SCORINGERROR']._serialized_start=1031
+  _globals['_SCORINGERROR']._serialized_end=1130
+  _globals['_EXTRACOLUMN']._serialized_start=1132
+  _globals['_EXTRACOLUMN']._serialized_end=1175
+  _globals['_TIMINGS']._serialized_start=1177
+  _globals['_TIMINGS']._serialized_end=1255
+  _globals['_REWARDFNINFO']._serialized_start=1258
+  _globals['_REWARDFNINFO']._serialized_end=1394
+  _globals['_SERVICEINFO']._serialized_start=1397
+  _globals['_SERVICEINFO']._serialized_end=1710
 # @@protoc_insertion_point(module_scope)

@@ -33,7 +33,7 @@ ROW_STATUS_CRASHED: RowStatus
 ROW_STATUS_OOM: RowStatus
 
 class RolloutBatch(_message.Message):
-    __slots__ = ("completion_ids", "completion_lengths", "prompts", "prompt_ids", "prompt_lengths", "completion_prefixes", "columns", "row_ids", "group_ids", "end_token_ids", "pad_token_id")
+    __slots__ = ("completion_ids", "completion_lengths", "prompts", "prompt_ids", "prompt_lengths", "completion_prefixes", "columns", "row_ids", "group_ids", "end_token_ids", "pad_token_id", "num_generations")
     COMPLETION_IDS_FIELD_NUMBER: _ClassVar[int]
     COMPLETION_LENGTHS_FIELD_NUMBER: _ClassVar[int]
     PROMPTS_FIELD_NUMBER: _ClassVar[int]
@@ -45,6 +45,7 @@ class RolloutBatch(_message.Message):
     GROUP_IDS_FIELD_NUMBER: _ClassVar[int]
     END_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     PAD_TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
+    NUM_GENERATIONS_FIELD_NUMBER: _ClassVar[int]
     completion_ids: bytes
     completion_lengths: _containers.RepeatedScalarFieldContainer[int]
     prompts: _containers.RepeatedScalarFieldContainer[str]
@@ -56,7 +57,8 @@ class RolloutBatch(_message.Message):
     group_ids: _containers.RepeatedScalarFieldContainer[int]
     end_token_ids: _containers.RepeatedScalarFieldContainer[int]
     pad_token_id: int
-    def __init__(self, completion_ids: _Optional[bytes] = ..., completion_lengths: _Optional[_Iterable[int]] = ..., prompts: _Optional[_Iterable[str]] = ..., prompt_ids: _Optional[bytes] = ..., prompt_lengths: _Optional[_Iterable[int]] = ..., completion_prefixes: _Optional[_Iterable[str]] = ..., columns: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., row_ids: _Optional[_Iterable[int]] = ..., group_ids: _Optional[_Iterable[int]] = ..., end_token_ids: _Optional[_Iterable[int]] = ..., pad_token_id: _Optional[int] = ...) -> None: ...
+    num_generations: int
+    def __init__(self, completion_ids: _Optional[bytes] = ..., completion_lengths: _Optional[_Iterable[int]] = ..., prompts: _Optional[_Iterable[str]] = ..., prompt_ids: _Optional[bytes] = ..., prompt_lengths: _Optional[_Iterable[int]] = ..., completion_prefixes: _Optional[_Iterable[str]] = ..., columns: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., row_ids: _Optional[_Iterable[int]] = ..., group_ids: _Optional[_Iterable[int]] = ..., end_token_ids: _Optional[_Iterable[int]] = ..., pad_token_id: _Optional[int] = ..., num_generations: _Optional[int] = ...) -> None: ...
 
 class Column(_message.Message):
     __slots__ = ("name", "string_values", "int64_values", "double_values", "bool_values", "json_values")
@@ -151,16 +153,20 @@ class Timings(_message.Message):
     def __init__(self, queue_s: _Optional[float] = ..., decode_s: _Optional[float] = ..., score_s: _Optional[_Iterable[float]] = ..., total_s: _Optional[float] = ...) -> None: ...
 
 class RewardFnInfo(_message.Message):
-    __slots__ = ("name", "weight", "timeout_s", "required_columns")
+    __slots__ = ("name", "weight", "timeout_s", "required_columns", "settings_digest", "whole_groups")
     NAME_FIELD_NUMBER: _ClassVar[int]
     WEIGHT_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
     REQUIRED_COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    SETTINGS_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    WHOLE_GROUPS_FIELD_NUMBER: _ClassVar[int]
     name: str
     weight: float
     timeout_s: float
     required_columns: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, name: _Optional[str] = ..., weight: _Optional[float] = ..., timeout_s: _Optional[float] = ..., required_columns: _Optional[_Iterable[str]] = ...) -> None: ...
+    settings_digest: str
+    whole_groups: bool
+    def __init__(self, name: _Optional[str] = ..., weight: _Optional[float] = ..., timeout_s: _Optional[float] = ..., required_columns: _Optional[_Iterable[str]] = ..., settings_digest: _Optional[str] = ..., whole_groups: bool = ...) -> None: ...
 
 class ServiceInfo(_message.Message):
     __slots__ = ("reward_fns", "tokenizer_fingerprint", "slots", "max_message_bytes", "version", "rows_scored", "workers", "vocab_size", "draining", "calls_joined", "calls_refused", "queue_bytes", "memo_bytes")

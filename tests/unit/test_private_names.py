@@ -1,0 +1,44 @@
+# Copyright 2026 The Shardward Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The private names of JAX and Tunix that this project leans on are still there."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+from jax._src import distributed
+from jax._src.lib import _jax
+from tunix.rl import rl_cluster, rl_learner
+from tunix.sft import peft_trainer
+
+
+def test_coordination_service() -> None:
+    """`trainer.agreement` uses the client behind `jax.distributed`."""
+    assert hasattr(distributed.global_state, "client")
+
+
+@pytest.mark.parametrize(
+    "name", ["key_value_set", "key_value_dir_get", "key_value_delete", "wait_at_barrier"]
+)
+def test_methods_of_the_client(name: str) -> None:
+    """The client has the methods that `trainer.agreement` names."""
+    assert callable(getattr(_jax.DistributedRuntimeClient, name))
+
+
+@pytest.mark.parametrize(
+    ("owner", "names"),
+    [
+        (
+            rl_learner.RLLearner,
+            ["_process_accumulated_batches", "_compute_trajectory_ids", "_last_iter_step"],
+        ),
+        (peft_trainer.PeftTrainer, ["_save_last_checkpoint", "_lora_enabled"]),
+        (rl_cluster.RLCluster, ["_get_mesh_and_logical_axis_rules_cm"]),
+    ],
+)
+def test_private_names_of_tunix(owner: type, names: list[str]) -> None:
+    """The learner replaces or reads these."""
+    source = inspect.getsource(inspect.getmodule(owner))
+    for name in names:
+        assert name in source, name
