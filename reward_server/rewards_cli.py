@@ -97,13 +97,15 @@ def show_built_in(name: str) -> str:
         found = _BuiltIn.load(name)
     except ImportError as error:
         raise ConfigError(f"{name!r} can't be used here: {error}.") from error
-    parts = [
+    lines = [
         f"{name}: {found.doc}",
+        "",
         f"columns: {', '.join(found.columns) or 'none'}",
         f"params: {', '.join(found.params) or 'none'}",
-        f"examples:\n{textwrap.indent(_worked(found), '  ')}",
+        "examples:",
+        textwrap.indent(_worked(found), "  "),
     ]
-    return "\n\n".join(parts)
+    return "\n".join(lines)
 
 
 def _worked(found: _BuiltIn) -> str:

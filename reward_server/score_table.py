@@ -25,9 +25,9 @@ def table(rows: Sequence[Row], *, weights: Mapping[str, float], scored: int, too
         scored: rows that were scored now; the others had a reward.
         took_s: seconds that this took.
     """
-    kept = f", {len(rows) - scored} kept" if scored < len(rows) else ""
-    speed = f" in {took_s:.2f} s, {scored / took_s:.0f} rows a second" if took_s else ""
-    lines = [f"{scored} rows scored{kept}{speed}", "", *_means(rows, weights)]
+    kept = f", kept: {len(rows) - scored}" if scored < len(rows) else ""
+    speed = f", {took_s:.2f} s, {scored / took_s:.0f} rows a second" if took_s else ""
+    lines = [f"rows scored: {scored}{kept}{speed}", "", *_means(rows, weights)]
     for part in (_failed(rows), _slowest(rows)):
         lines += ["", *part] if part else []
     return "\n".join(lines)

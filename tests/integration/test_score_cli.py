@@ -88,7 +88,7 @@ def test_rows_get_their_rewards(tmp_path, files):
     # The last line of the function's own file: not ours, and not Python's.
     assert "1 / 0" in source[int(line[1]) - 1]
     assert scored[3]["error"] == "faulty: returned None"
-    assert "5 rows scored in" in printed
+    assert "rows scored: 5, " in printed
     assert re.search(r"faulty +1 +1\.0000 +3\n", printed)
     assert re.search(r"length +0\.5 +3\.0000 +5\n", printed)
     assert re.search(r"reward +2\.0000 +3\n", printed)
@@ -114,9 +114,9 @@ def test_only_failed_rows_are_scored_again(tmp_path, files):
     assert (after[0], after[2]) == (before[0], before[2])
     assert json.loads(after[1])["reward"] == 3.0
     assert json.loads(after[1])["error"] is None
-    assert "1 rows scored, 2 kept" in printed
+    assert "rows scored: 1, kept: 2" in printed
     assert stat.S_IMODE(file.stat().st_mode) == 0o640
-    assert "0 rows scored, 3 kept" in score(file, *flags, "--only-failed")
+    assert "rows scored: 0, kept: 3" in score(file, *flags, "--only-failed")
     assert file.read_text(encoding="utf-8").splitlines() == after
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["rows.jsonl"]
 
@@ -219,7 +219,7 @@ def test_functions_see_whole_groups(tmp_path):
     assert [row["reward"] for row in scored] == [None, third, 0.5, 1.0, third, third]
     scored[2]["completion"] = "fine"
     write(file, [*scored, {"prompt": "p", "completion": "d", "group_id": 1}])
-    assert "3 rows scored, 4 kept" in score(*flags, "--only-failed")
+    assert "rows scored: 3, kept: 4" in score(*flags, "--only-failed")
     assert [row["reward"] for row in read(file)] == [third, third, third, 1.0, third, third, third]
     write(file, [rows[0], {**rows[2], "extra": 1}])
     assert "line 2: must have the keys of the rows of its group" in score(*flags, code=3)
@@ -293,7 +293,7 @@ def test_hostile_texts_survive_the_way(tmp_path, files):
 def test_an_empty_file_is_no_failure(tmp_path, files):
     """No rows give an empty file and code 0."""
     file, out = write(tmp_path / "rows.jsonl", []), tmp_path / "out.jsonl"
-    assert "0 rows scored" in score(file, "--rewards", files / "rewards.toml", "--out", out)
+    assert "rows scored: 0" in score(file, "--rewards", files / "rewards.toml", "--out", out)
     assert out.read_bytes() == b""
 
 
@@ -356,3 +356,35 @@ def test_a_bar_on_a_terminal_and_lines_elsewhere(tmp_path, files):
             running.wait()
     assert "2/2" in shown.decode()
     assert "score: 100%" in shown.decode()
+
+
+def test_the_page_on_writing_functions_is_true(tmp_path):
+    """Its function, rewards file and rows give what it shows, times aside."""
+    page = (service.ROOT / "docs" / "writing_rewards.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```(\w+)\n(.*?)```", page, re.DOTALL)
+    python, toml, rows, line = (
+        next(text for kind, text in blocks if kind == wanted and start in text)
+        for wanted, start in (
+            ("python", "def boxed"),
+            ("toml", "boxed"),
+            ("json", "3 + 4"),
+            ("json", "status"),
+        )
+    )
+    (tmp_path / "my_rewards.py").write_text(python, encoding="utf-8")
+    (tmp_path / "rewards.toml").write_text(toml, encoding="utf-8")
+    (tmp_path / "rollouts.jsonl").write_text(rows, encoding="utf-8")
+    out = tmp_path / "scored.jsonl"
+    flags = (tmp_path / "rollouts.jsonl", "--rewards", tmp_path / "rewards.toml", "--out", out)
+    printed = score(*flags, code=cli.EXIT_FAILED)
+    shown = printed[printed.index("function") : printed.index("slowest rows")]
+    assert shown in page
+    assert line in out.read_text(encoding="utf-8")
+    test = [sys.executable, "-m", "reward_server", "rewards", "test", "my_rewards.py:boxed"]
+    done = subprocess.run(
+        test, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == cli.EXIT_FAILED
+    (wrong,) = re.findall(r"^LaTeX, nested .* s  (error: .*)$", done.stdout, re.MULTILINE)
+    assert wrong in page
+    assert done.stdout.endswith("2 of 26 inputs failed\n")
