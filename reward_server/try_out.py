@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from reward_server import config, hostile, registry
+from reward_server.batch import StartError
 from reward_server.config import ConfigError, PoolConfig, Probe, RewardFnConfig, RewardsConfig
 from reward_server.rewards_cli import gave_none, outcome
 from reward_server.rows_file import Row
@@ -80,7 +81,8 @@ def try_out(
     Raises:
         StartError: it can't be loaded, or failed its example.
     """
-    entry, probe = _with_example(entry)
+    found = _load(entry)
+    entry, probe = (entry, Probe()) if found is None else (found.config, found.probe)
     probe = dataclasses.replace(
         probe,
         completion=probe.completion if completion is None else completion,
@@ -102,7 +104,12 @@ def try_out(
         )
         for number, text in enumerate(inputs.values(), 1)
     ]
-    asyncio.run(score_rows(rows, rewards=RewardsConfig(functions=(entry,)), pool=pool))
+    try:
+        asyncio.run(score_rows(rows, rewards=RewardsConfig(functions=(entry,)), pool=pool))
+    except StartError as error:
+        if found is None or found.has_probe or entry.probe is not None:
+            raise
+        raise StartError(f"{error} Or pass --completion and --column.") from error
     width = max(map(len, inputs))
     for name, row in zip(inputs, rows, strict=True):
         print(f"{name:{width}}  {row.seconds:8.4f} s  {outcome(row)}")  # noqa: T201
@@ -111,12 +118,12 @@ def try_out(
     return not failed
 
 
-def _with_example(entry: RewardFnConfig) -> tuple[RewardFnConfig, Probe]:
+def _load(entry: RewardFnConfig) -> registry.RewardFn | None:
     """Finds how the function is called and its example, by importing it here."""
     for per in dict.fromkeys((entry.per, "list", "row")):
         tried = dataclasses.replace(entry, per=per)
         try:
-            return tried, registry.load(tried).probe
+            return registry.load(tried)
         except (Exception, SystemExit):  # noqa: BLE001, S112 - the pool finds it again and says it
             continue
-    return entry, Probe()
+    return None

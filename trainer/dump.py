@@ -91,7 +91,7 @@ def _rows(
     for i, row_id in enumerate(rollouts.row_ids.tolist()):
         kept = ids[i, : lengths[i]]
         failure = failures.get(row_id)
-        values = zip(rewards.reward_fns, rewards.rewards[i], strict=True)
+        by_function = zip(rewards.reward_fns, rewards.rewards[i], strict=True)
         yield {
             "step": rollouts.step,
             "mode": rollouts.mode,
@@ -100,7 +100,7 @@ def _rows(
             "prompt": rollouts.prompts[i],
             "completion": prefixes[i] + decode(kept[~np.isin(kept, drop)].tolist()),
             **{name: _plain(values[i]) for name, values in rollouts.columns.items()},
-            "rewards": {name: _number(value) for name, value in values},
+            "rewards": {name: _number(value) for name, value in by_function},
             "reward": _number(rewards.totals[i]),
             "status": "OK" if failure is None else failure.status,
             "error": None if failure is None else f"{failure.reward_fn}: {failure.message}",

@@ -149,6 +149,20 @@ def test_example_from_flags(mine):
     assert "`--column answer` must be JSON" in run(*flags, "answer:={", code=3)
 
 
+def test_without_an_example(mine):
+    """A made-up row that the function can't score leads to the flags that give another one."""
+    (mine / "bare.py").write_text(
+        "def number(completions, answer):\n    return [float(int(answer[0]))]\n", encoding="utf-8"
+    )
+    printed = run("test", "bare.py:number", cwd=mine, code=3)
+    assert "failed its probe row: ValueError" in printed
+    assert "Or pass --completion and --column." in printed
+    found = outcomes(run("test", "bare.py:number", "--column", "answer=3", cwd=mine))
+    assert set(found.values()) == {"3.0"}
+    # Nothing to read was given, so that hostile texts come alone.
+    assert len(found) == 14
+
+
 def test_functions_of_one_row_and_async(mine):
     """How a function wants to be called is seen from its signature."""
     found = outcomes(run("test", mine / "mine.py:judge"))
