@@ -113,6 +113,9 @@ def _check(values: object) -> None:
         raise ValueError(f"`step` must be a whole number >= 0, got {_shown(step)}.")
     if values.get("mode", "train") not in _MODES:
         raise ValueError(f'`mode` must be "train" or "eval", got {_shown(values["mode"])}.')
+    results = [name for name in _RESULT_KEYS if name in values]
+    if 0 < len(results) < len(_RESULT_KEYS):
+        raise ValueError(f"`{results[0]}` must have another name: the result goes there.")
     if type(values.get("group_id", 0)) not in (int, str):
         group = _shown(values["group_id"])
         raise ValueError(f"`group_id` must be a whole number or text, got {group}.")

@@ -55,12 +55,12 @@ async def score_rows(
     gate = asyncio.Semaphore(_OPEN_BATCHES)
     started_rows = 0
 
-    async def run(group: list[Row], batch: Batch) -> None:
+    async def run(members: list[Row], batch: Batch) -> None:
         nonlocal started_rows
         async with gate:
             started_rows += batch.rows
             scores = await scorer.score(batch, timeout_s=limit_s)
-        _finish(group, scores, scorer.reward_fns)
+        _finish(members, scores, scorer.reward_fns)
 
     await scorer.start()
     try:

@@ -239,6 +239,7 @@ def test_functions_see_whole_groups(tmp_path):
         ('{"prompt": "p", "completion_ids": [1.5]}', "`completion_ids` must be a list of int32"),
         ('{"prompt": "p", "completion": "c", "step": -1}', "`step` must be a whole number >= 0"),
         ('{"prompt": "p", "completion": "c", "mode": "x"}', '`mode` must be "train" or "eval"'),
+        ('{"prompt": "p", "completion": "c", "status": "x"}', "`status` must have another name"),
         ('{"prompt": "p", "completion": "c", "group_id": []}', "`group_id` must be a whole number"),
         ('{"prompt": "p", "completion": "c", "x": ' + "[" * 5000 + "]" * 5000 + "}", "must be a"),
         ('{"prompt": "p", "completion": "\\udc"}', "must be a JSON object: "),
