@@ -38,7 +38,8 @@ class Batch:
 
     Attributes:
         completion_ids: int32 [sum of completion_lengths], rows concatenated.
-        completion_lengths: int64 [b].
+        completion_lengths: int64 [b]; zeros when the completions come as text.
+        completions: b texts, or None when they come as ids. A pool takes either, workers only ids.
         prompts: b texts, or None when the prompts come as ids.
         prompt_ids: int32 [sum of prompt_lengths], or None when they come as text.
         prompt_lengths: int64 [b], or None.
@@ -52,6 +53,7 @@ class Batch:
 
     completion_ids: NDArray[np.int32]
     completion_lengths: NDArray[np.int64]
+    completions: list[str] | None = None
     prompts: list[str] | None
     prompt_ids: NDArray[np.int32] | None = None
     prompt_lengths: NDArray[np.int64] | None = None
@@ -115,6 +117,7 @@ class Scores:
         queue_s: seconds from arrival to the first row's start.
         decode_s: seconds of decoding, added up over children.
         score_s: float64 [F], seconds within each function, added up over rows.
+        row_s: float64 [b], seconds of each row, or None from workers, which don't send them.
     """
 
     rewards: NDArray[np.float32]
@@ -124,6 +127,7 @@ class Scores:
     queue_s: float
     decode_s: float
     score_s: NDArray[np.float64]
+    row_s: NDArray[np.float64] | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -64,6 +64,7 @@ class Call:
         self._extras: dict[str, np.ndarray[Any, np.dtype[np.float32]]] = {}
         self._decode_s = 0.0
         self._score_s = np.zeros(functions, np.float64)
+        self._row_s = np.zeros(batch.rows, np.float64)
         self._first_started: float | None = None
 
     def take(self, rows: int) -> tuple[int, int]:
@@ -107,10 +108,11 @@ class Call:
             ends = self._prompt_ends
             parts.append(np.diff(ends[start : end + 1]).astype(np.int32))
             parts.append(batch.prompt_ids[ends[start] : ends[end]])
-        prefixes = batch.completion_prefixes
+        texts, prefixes = batch.completions, batch.completion_prefixes
         header = {
             "rows": end - start,
             "judged": np.flatnonzero(self._judged[start:end]).tolist(),
+            "completions": None if texts is None else texts[start:end],
             "prompts": None if batch.prompts is None else batch.prompts[start:end],
             "prefixes": prefixes[start:end] if prefixes else None,
             "columns": {name: values[start:end] for name, values in self._columns.items()},
@@ -137,6 +139,7 @@ class Call:
         self._statuses[rows][finished] = shared.statuses[:count][finished]
         self._decode_s += shared.header[Word.DECODE] / 1e9
         self._score_s += np.asarray(shared.score_ns.tolist()) / 1e9
+        self._row_s[rows][finished] += shared.row_ns[:count][finished] / 1e9
         if (first := shared.header[Word.FIRST_STARTED]) and self._first_started is None:
             self._first_started = first / 1e9
         for error in chunk.errors:
@@ -177,6 +180,11 @@ class Call:
             blamed: rows of the chunk at fault.
         """
         rows = chunk.unfinished()
+        header = chunk.child.shared.header
+        started = header[Word.ROW_STARTED] or header[Word.STARTED]
+        for row in blamed:
+            since = started / 1e9 if started else chunk.sent
+            self._row_s[chunk.start + row] = time.monotonic() - since
         unfinished = np.zeros(chunk.end - chunk.start, np.bool_)
         unfinished[blamed] = True
         if chunk.child.shared.header[Word.JUDGED]:
@@ -206,6 +214,7 @@ class Call:
             queue_s=max(0.0, first - self.arrived),
             decode_s=self._decode_s,
             score_s=self._score_s,
+            row_s=self._row_s,
         )
 
 

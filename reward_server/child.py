@@ -43,6 +43,7 @@ class _Rows:
         self.count: int = header["rows"]
         self.columns: dict[str, list[Any]] = header["columns"]
         self.given: dict[str, Any] = {"mode": header["mode"], "step": header["step"]}
+        self.completions: list[str] | None = header["completions"]
         self.prompts: list[str] | None = header["prompts"]
         self.prefixes: list[str] | None = header["prefixes"]
         numbers = np.frombuffer(binary, np.int32)
@@ -63,17 +64,19 @@ class _Rows:
         self.texts: dict[bool, tuple[list[str], list[str]]] = {}
         self._selected: dict[str, dict[str, list[Any]]] = {}
 
-    def decode(self, tokenizer: decode.Tokenizer, *, skip_special_tokens: bool) -> None:
+    def decode(self, tokenizer: decode.Tokenizer | None, *, skip_special_tokens: bool) -> None:
         """Decodes prompts and completions once for this option."""
         if skip_special_tokens in self.texts:
             return
-        completions = tokenizer.decode(self.ids, skip_special_tokens=skip_special_tokens)
+        completions = self.completions
+        if completions is None:
+            completions = _decode(tokenizer, self.ids, skip_special_tokens=skip_special_tokens)
         if self.prefixes is not None:
             completions = [p + c for p, c in zip(self.prefixes, completions, strict=True)]
         prompts = self.prompts
         if prompts is None:
-            prompts = tokenizer.decode(
-                self.prompt_ids or [], skip_special_tokens=skip_special_tokens
+            prompts = _decode(
+                tokenizer, self.prompt_ids or [], skip_special_tokens=skip_special_tokens
             )
         self.texts[skip_special_tokens] = (prompts, completions)
 
@@ -85,6 +88,7 @@ class _Rows:
         prompts, completions = self.texts[function.config.skip_special_tokens]
         given = self.given
         if function.needs_row:
+            self._check_ids(function)
             log = functools.partial(self._log, row)
             ids = self.ids[row].tolist()
             given = {**given, "log_extra": log, "log_metric": log, "completion_ids": ids}
@@ -93,11 +97,16 @@ class _Rows:
     def group_arguments(self, function: registry.RewardFn, start: int, end: int) -> dict[str, Any]:
         """Builds the keyword arguments of a function for the rows of a group."""
         prompts, completions = self.texts[function.config.skip_special_tokens]
+        self._check_ids(function)
         log = functools.partial(self._log_group, start)
         ids = [row.tolist() for row in self.ids[start:end]] if function.needs_row else []
         given = {**self.given, "log_extra": log, "log_metric": log, "completion_ids": ids}
         columns = function.select(self.columns)
         return function.group_arguments(start, end, prompts, completions, columns, given)
+
+    def _check_ids(self, function: registry.RewardFn) -> None:
+        if self.completions is not None and "completion_ids" in function.given:
+            raise ValueError("it takes completion_ids, and the row has a text instead")
 
     def _log_group(self, start: int, name: str, values: Any) -> None:
         """Keeps a value for each row of a group."""
@@ -133,7 +142,8 @@ class Child:
         self._max_async_rows: int = start["max_async_rows"]
         self._pid = os.getpid()
         _limit_data(start["max_data_bytes"])
-        self._tokenizer_path: str = start["tokenizer"]
+        self._tokenizer_path: str | None = start["tokenizer"]
+        self._tokenizer: decode.Tokenizer | None = None
         self._entries = entries
         self._route_column: str = start["route_column"]
         self._functions: list[registry.RewardFn] = []
@@ -142,7 +152,8 @@ class Child:
     def load(self) -> bool:
         """Loads tokenizer and functions, scores the probe rows and reports to the parent."""
         try:
-            self._tokenizer = decode.Tokenizer.load(self._tokenizer_path)
+            if self._tokenizer_path is not None:
+                self._tokenizer = decode.Tokenizer.load(self._tokenizer_path)
         except Exception as error:  # noqa: BLE001 - the parent raises it
             self._send({"type": "failed", "message": str(error)})
             return False
@@ -307,7 +318,10 @@ class Child:
                 self._fail(rows, row, index, _status(value), _describe(value, function.file))
             else:
                 self._shared.rewards_flat[row * len(self._functions) + index] = value
-        self._shared.score_ns[index] += time.monotonic_ns() - started
+        took = time.monotonic_ns() - started
+        self._shared.score_ns[index] += took
+        for row in range(start, end):
+            self._shared.row_ns_flat[row] += took // (end - start)
 
     def _end_copy(self) -> None:
         # A function forked and comes back twice: only one may go on here.
@@ -335,6 +349,7 @@ class Child:
             self._shared.rewards_flat[row * len(self._functions) + index] = value
         ended = time.monotonic_ns()
         self._shared.score_ns[index] += ended - started
+        self._shared.row_ns_flat[row] += ended - started
         return ended
 
     async def _score_async(self, rows: _Rows) -> None:
@@ -373,8 +388,7 @@ class Child:
         self, rows: _Rows, row: int, index: int, function: registry.RewardFn
     ) -> None:
         started = time.monotonic_ns()
-        arguments = rows.arguments(function, row)
-        task = asyncio.create_task(self._guarded(function, arguments))
+        task = asyncio.create_task(self._guarded(function, rows, row))
         # Not asyncio.timeout: a function that swallows its cancellation must not hold the row.
         done, _ = await asyncio.wait([task], timeout=function.config.timeout_s)
         if not done:
@@ -388,14 +402,17 @@ class Child:
                 self._fail(rows, row, index, _status(result), message)
             else:
                 self._shared.rewards_flat[row * len(self._functions) + index] = result
-        self._shared.score_ns[index] += time.monotonic_ns() - started
+        took = time.monotonic_ns() - started
+        self._shared.score_ns[index] += took
+        # Functions of a row run side by side.
+        self._shared.row_ns_flat[row] = max(took, self._shared.row_ns_flat[row])
 
     async def _guarded(
-        self, function: registry.RewardFn, arguments: dict[str, Any]
+        self, function: registry.RewardFn, rows: _Rows, row: int
     ) -> float | BaseException:
         """Returns what was raised: SystemExit in a task would stop the event loop."""
         try:
-            result = await function.call(**arguments)
+            result = await function.call(**rows.arguments(function, row))
             self._end_copy()
             return function.value(result)
         except BaseException as error:  # noqa: BLE001 - user code may raise anything
@@ -458,6 +475,14 @@ class Child:
                 raise EOFError
             view = view[count:]
         return data
+
+
+def _decode(
+    tokenizer: decode.Tokenizer | None, rows: list[array.array[int]], *, skip_special_tokens: bool
+) -> list[str]:
+    if tokenizer is None:
+        raise ValueError("there is no tokenizer")
+    return tokenizer.decode(rows, skip_special_tokens=skip_special_tokens)
 
 
 def _entry(values: dict[str, Any]) -> config.RewardFnConfig:

@@ -53,14 +53,14 @@ class ChildSpec:
 
     Attributes:
         rewards: functions to load.
-        tokenizer_path: tokenizer to load.
+        tokenizer_path: tokenizer to load, or None for rows of text.
         max_rows: most rows in one chunk.
         max_async_rows: rows of async functions run at the same time.
         max_data_bytes: memory that a process may ask for.
     """
 
     rewards: RewardsConfig
-    tokenizer_path: str
+    tokenizer_path: str | None
     max_rows: int
     max_async_rows: int
     max_data_bytes: int

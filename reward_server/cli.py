@@ -1,8 +1,8 @@
 # Copyright 2026 The Shardward Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The command `reward-server`: serve, worker, check.
+"""The command `reward-server`: serve, worker, check, score, rewards.
 
-Exit codes: 0 ok, 2 usage, 3 configuration, 4 unreachable.
+Exit codes: 0 ok, 1 rows without a reward, 2 usage, 3 configuration, 4 unreachable.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ import argparse
 import asyncio
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from shardward.v1 import reward_pb2, reward_pb2_grpc, scoring_pb2, scoring_pb2_grpc
 
-from reward_server import lifecycle, log
+from reward_server import lifecycle, log, rewards_cli, try_out
 from reward_server.batch import Scorer, StartError
 from reward_server.check import Unreachable, check
 from reward_server.config import ConfigError, PoolConfig, RewardsConfig
@@ -24,9 +25,10 @@ from reward_server.handler import QUEUE_BYTES, version
 from reward_server.listen import Listen
 from reward_server.pool import Pool
 from reward_server.router import WorkerRouter
+from reward_server.score import score_file
 from reward_server.server import RewardService, ScoringService
 
-EXIT_OK, EXIT_USAGE, EXIT_CONFIG, EXIT_UNREACHABLE = 0, 2, 3, 4
+EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_CONFIG, EXIT_UNREACHABLE = 0, 1, 2, 3, 4
 
 _REWARD_SERVICE = lifecycle.Service(
     name=reward_pb2.DESCRIPTOR.services_by_name["RewardService"].full_name,
@@ -87,6 +89,35 @@ def build_parser() -> argparse.ArgumentParser:
     ask.add_argument("address", metavar="ADDR", help="unix:PATH or HOST:PORT")
     ask.add_argument("--timeout-s", type=float, default=5.0, help="seconds to wait")
     _add_client_flags(ask, "--", "ADDR")
+    score = commands.add_parser("score", help="score the rows of a JSON-lines file")
+    score.add_argument("file", metavar="FILE", type=Path, help="a row in each line")
+    score.add_argument("--rewards", required=True, help="TOML file of reward functions")
+    score.add_argument("--tokenizer", help="for rows with completion_ids")
+    score.add_argument("--out", type=Path, metavar="FILE", help="scored rows; may be FILE itself")
+    score.add_argument(
+        "--only-failed", action="store_true", help="leave rows that have a reward as they are"
+    )
+    score.add_argument("--slots", type=int, help="child processes; default: one per core")
+    rewards = commands.add_parser(
+        "rewards",
+        help="list the built-in functions, show or test one",
+        usage="reward-server rewards [NAME | test FN [options]]",
+    )
+    rewards.add_argument("name", metavar="NAME", nargs="?", help="built-in to show, or `test`")
+    rewards.add_argument(
+        "fn", metavar="FN", nargs="?", help="file.py:function, package.module:function or built-in"
+    )
+    rewards.add_argument(
+        "--column",
+        action="append",
+        default=[],
+        metavar="NAME=TEXT",
+        help="column of the example; NAME:=JSON for other values than text",
+    )
+    rewards.add_argument("--completion", metavar="TEXT", help="completion of the example")
+    rewards.add_argument("--rewards", help="TOML file; FN is then a name in it")
+    rewards.add_argument("--timeout-s", type=float, help="seconds for one input; default: 10")
+    rewards.add_argument("--slots", type=int, help="child processes; default: one per core")
     return parser
 
 
@@ -117,7 +148,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Runs a command and exits with its code."""
     args = build_parser().parse_args(argv)
     try:
-        code = _check(args) if args.command == "check" else _run(args)
+        code = _COMMANDS[args.command](args)
     except Unreachable as error:
         print(error, file=sys.stderr)
         code = EXIT_UNREACHABLE
@@ -184,8 +215,11 @@ def _scorer(args: argparse.Namespace, tokenizer: Tokenizer) -> Scorer:
             )
     if args.rewards is None:
         raise ConfigError("`--rewards` must name a TOML file of reward functions.")
-    config = PoolConfig() if args.slots is None else PoolConfig(slots=args.slots)
-    return Pool(RewardsConfig.load(args.rewards), args.tokenizer, config)
+    return Pool(RewardsConfig.load(args.rewards), args.tokenizer, _pool_config(args))
+
+
+def _pool_config(args: argparse.Namespace) -> PoolConfig:
+    return PoolConfig() if args.slots is None else PoolConfig(slots=args.slots)
 
 
 def _load_tokenizer(path: str) -> Tokenizer:
@@ -198,3 +232,43 @@ def _load_tokenizer(path: str) -> Tokenizer:
 def _check(args: argparse.Namespace) -> int:
     print(check(args.address, _client_credentials(args, "--"), args.timeout_s))
     return EXIT_OK
+
+
+def _score(args: argparse.Namespace) -> int:
+    # What happened to rows is in the summary.
+    log.configure(level="ERROR", as_json=False)
+    good = score_file(
+        args.file,
+        rewards=RewardsConfig.load(args.rewards),
+        pool=_pool_config(args),
+        tokenizer_path=args.tokenizer,
+        out=args.out,
+        only_failed=args.only_failed,
+    )
+    return EXIT_OK if good else EXIT_FAILED
+
+
+def _rewards(args: argparse.Namespace) -> int:
+    log.configure(level="ERROR", as_json=False)
+    if args.name != "test":
+        if args.fn is not None:
+            raise ConfigError(f"{args.name!r} must be `test` before a function, or stand alone.")
+        print(
+            rewards_cli.list_built_in()
+            if args.name is None
+            else rewards_cli.show_built_in(args.name)
+        )
+        return EXIT_OK
+    if args.fn is None:
+        raise ConfigError("`rewards test` must name a function, like my_rewards.py:short.")
+    rewards = None if args.rewards is None else RewardsConfig.load(args.rewards)
+    good = try_out.try_out(
+        try_out.entry_of(args.fn, rewards, timeout_s=args.timeout_s),
+        columns=try_out.columns_of(args.column),
+        completion=args.completion,
+        pool=_pool_config(args),
+    )
+    return EXIT_OK if good else EXIT_FAILED
+
+
+_COMMANDS = {"serve": _run, "worker": _run, "check": _check, "score": _score, "rewards": _rewards}

@@ -71,6 +71,7 @@ class Shared:
     Attributes:
         header: int64 words, see `Word`.
         score_ns: int64 [F], nanoseconds in each function in this chunk.
+        row_ns: int64 [rows], nanoseconds in all functions of a row.
         statuses: uint8 [rows], `RowStatus` values, 0 until a row is finished.
         rewards: float64 [rows, F].
     """
@@ -83,21 +84,25 @@ class Shared:
         self.header = whole[: 8 * _HEADER_WORDS].cast("q")
         self.score_ns = whole[8 * _HEADER_WORDS : end].cast("q")
         self.rewards_flat = whole[end : end + 8 * rows * functions].cast("d")
-        self.statuses_flat = whole[end + 8 * rows * functions :][:rows]
+        end += 8 * rows * functions
+        self.row_ns_flat = whole[end : end + 8 * rows].cast("q")
+        self.statuses_flat = whole[end + 8 * rows :][:rows]
         self.rewards = np.frombuffer(self.rewards_flat.cast("B"), np.float64).reshape(
             rows, functions
         )
+        self.row_ns = np.frombuffer(self.row_ns_flat.cast("B"), np.int64)
         self.statuses = np.frombuffer(self.statuses_flat, np.uint8)
 
     @staticmethod
     def size(*, rows: int, functions: int) -> int:
         """Bytes needed."""
-        return 8 * (_HEADER_WORDS + functions) + 8 * rows * functions + rows
+        return 8 * (_HEADER_WORDS + functions) + 8 * rows * functions + 9 * rows
 
     def clear(self, rows: int) -> None:
         """Makes the first `rows` rows unfinished, before a chunk is sent."""
         self.statuses[:rows] = 0
         self.rewards[:rows] = np.nan
+        self.row_ns[:rows] = 0
         for i in range(len(self.score_ns)):
             self.score_ns[i] = 0
         for word in range(_HEADER_WORDS):

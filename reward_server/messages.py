@@ -143,14 +143,20 @@ def _column(column: types_pb2.Column, rows: int) -> list[Any]:
     if kind != "json_values":
         return values
     try:
-        return [_json(text) for text in values]
+        return [load_json(text) for text in values]
     except (ValueError, RecursionError) as error:
         raise RequestError(
             "columns", f"column {column.name!r} must hold JSON documents: {error}."
         ) from error
 
 
-def _json(text: str) -> Any:
+def load_json(text: str) -> Any:
+    """Reads a JSON document that can be written again.
+
+    Raises:
+        ValueError: it is none, or is nested too deep.
+        RecursionError: it is nested much too deep.
+    """
     value = json.loads(text)
     # Writing it again would fail at the limit of recursion, where nobody expects it.
     if text.count("[") + text.count("{") > MAX_JSON_DEPTH:

@@ -57,7 +57,7 @@ class Pool:
 
     Args:
         rewards: the functions.
-        tokenizer_path: a `tokenizer.json` or its folder.
+        tokenizer_path: a `tokenizer.json` or its folder; None if all rows come as text.
         config: limits.
 
     Example:
@@ -68,7 +68,7 @@ class Pool:
     def __init__(
         self,
         rewards: RewardsConfig,
-        tokenizer_path: str | os.PathLike[str],
+        tokenizer_path: str | os.PathLike[str] | None,
         config: PoolConfig | None = None,
     ) -> None:
         self._config = config or PoolConfig()
@@ -76,7 +76,7 @@ class Pool:
         self._whole_groups = any(f.per == "group" for f in rewards.functions)
         self._spec = ChildSpec(
             rewards=rewards,
-            tokenizer_path=os.fspath(tokenizer_path),
+            tokenizer_path=None if tokenizer_path is None else os.fspath(tokenizer_path),
             # A chunk ends with a whole group.
             max_rows=max(MAX_CHUNK, self._config.max_async_rows) + MAX_GROUP_ROWS,
             max_async_rows=self._config.max_async_rows,
@@ -122,6 +122,11 @@ class Pool:
     def workers(self) -> int:
         """0: a pool has no remote workers."""
         return 0
+
+    @property
+    def rows_missing(self) -> int:
+        """Rows of the calls under way that have no result yet."""
+        return sum(call.missing for call in self._calls)
 
     async def start(self) -> None:
         """Starts the children, and returns once they have scored the probe rows.

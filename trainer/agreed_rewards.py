@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from trainer import advantage, failures
 from trainer.agreement import Agreement, Attempt, check_equal
 from trainer.client import RewardClient
+from trainer.codec import RowRewards
 from trainer.failures import FailurePolicy
 
 logger = logging.getLogger(__name__)
@@ -91,12 +93,18 @@ class AgreedRewards:
         check_equal("the failure policy", [offer["policy"] for offer in offers])
         self.names = [str(name) for name, *_ in mine.value]
 
-    def wait(self, handle: Attempt, place: str) -> PackedRewards:
+    def wait(
+        self,
+        handle: Attempt,
+        place: str,
+        on_rewards: Callable[[RowRewards], None] | None = None,
+    ) -> PackedRewards:
         """Waits for the rewards of this process; all processes go on, or none does.
 
         Args:
             handle: a `RewardHandle`, or the error that kept it from being made.
             place: the step, for messages; must be equal on all processes.
+            on_rewards: called with the rewards of this process, good or not; must not raise.
 
         Raises:
             ProcessesDisagree: a process has no rewards; the message has its error.
@@ -106,6 +114,8 @@ class AgreedRewards:
         rewards = Attempt(lambda: handle.get().result())
         wait_s = time.monotonic() - start
         mine = rewards.value
+        if mine is not None and on_rewards is not None:
+            on_rewards(mine)
         summary = failures.summarize(mine)
         for failure in mine.failures[:_LOGGED_ROWS] if mine else ():
             logger.warning(

@@ -69,6 +69,11 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="DIR",
         help="folder for metrics.jsonl and train.json of process 0 (default: runs/train)",
     )
+    add(
+        "--dump-rollouts",
+        action="store_true",
+        help="write the rows of each process with their rewards to rollouts-PROCESS.jsonl",
+    )
     add("--coordinator", metavar="HOST:PORT", help="address of process 0 for jax.distributed")
     add("--num-processes", type=int, metavar="N", help="processes of the job")
     add("--process-id", type=int, metavar="I", help="number of this process, from 0")

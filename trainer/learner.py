@@ -12,9 +12,11 @@ Legend: B global rows, b local rows, G generations, F reward functions.
 from __future__ import annotations
 
 import copy
+import functools
 import itertools
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import jax
@@ -30,6 +32,7 @@ from trainer.agreed_rewards import AgreedRewards
 from trainer.agreement import Agreement, Attempt, check_equal
 from trainer.batches import AgreedBatches
 from trainer.client import RewardClient
+from trainer.dump import RolloutDump, decoder
 from trainer.failures import FailurePolicy
 from trainer.reporting import StepReport, length_stats, tunix_metrics
 from trainer.resume import free_restored_scalars, save_last_checkpoint, unfinished_batches
@@ -72,6 +75,7 @@ class ShardedGRPOLearner(grpo_learner.GRPOLearner):
         max_failed_fraction: float = 0.25,
         completion_prefix: str = "",
         on_step: Callable[[StepReport], None] | None = None,
+        dump_rollouts: Path | None = None,
     ) -> None:
         """Checks the set-up and connects to the reward server.
 
@@ -88,6 +92,7 @@ class ShardedGRPOLearner(grpo_learner.GRPOLearner):
             max_failed_fraction: share of a step's rows without a reward above which the run ends.
             completion_prefix: text that the chat template puts before each completion.
             on_step: called on every process with the result of each micro-batch.
+            dump_rollouts: file of this process for its rows and their rewards, see `trainer.dump`.
 
         Raises:
             ValueError: an argument can't work here; the message says which and why.
@@ -105,6 +110,11 @@ class ShardedGRPOLearner(grpo_learner.GRPOLearner):
         self._replicated = data == "replicated"
         self._prefix = completion_prefix
         self._on_step = on_step
+        self._dump = (
+            RolloutDump(dump_rollouts, decode=decoder(rl_cluster.tokenizer))
+            if dump_rollouts is not None
+            else None
+        )
         self._prompt_length = 0
         self._stop_reason = self._stopped = ""
         # Batches that a checkpoint has seen are left out in `train`, not by Tunix.
@@ -247,7 +257,8 @@ class ShardedGRPOLearner(grpo_learner.GRPOLearner):
         handle = Attempt(lambda: self._client.submit(owned.get()))
         ref_logps, old_logps = self._log_probs(rollouts, sizes)
         place = f"rewards of step {self.rl_cluster.global_steps} ({mode})"
-        rewards = self._rewards.wait(handle, place)
+        dump = functools.partial(self._dump.write, owned.value) if self._dump else None
+        rewards = self._rewards.wait(handle, place, dump)
         self.rl_cluster.buffer_metrics(
             {f"rewards/failed/{k}": (v, np.sum) for k, v in sorted(rewards.failed.items())},
             mode=mode,

@@ -140,7 +140,7 @@ def run(config: RunConfig) -> str:
     first = jax.process_index() == 0
     mesh = peers.make_mesh(config.mesh)
     try:
-        if first:
+        if first or config.dump_rollouts:
             config.out.mkdir(parents=True, exist_ok=True)
         recipe.prepare()
         cluster = make_cluster(recipe, mesh, config)
@@ -167,6 +167,9 @@ def run(config: RunConfig) -> str:
             on_failed_row=config.on_failed_row,
             max_failed_fraction=config.max_failed_fraction,
             on_step=progress.on_step,
+            dump_rollouts=config.out / f"rollouts-{jax.process_index()}.jsonl"
+            if config.dump_rollouts
+            else None,
         )
         stopper.learner = learner
         cluster.actor_trainer.with_training_hooks(_LossHook(progress))

@@ -36,6 +36,7 @@ class RunConfig:
         mesh: sizes of the axes "fsdp" and "tp"; None puts all devices on "fsdp".
         seed: decides weights, problems and samples.
         out: folder for metrics.jsonl and train.json, written by process 0.
+        dump_rollouts: whether each process writes its rows and their rewards into `out`.
         coordinator: HOST:PORT of process 0, or None to find the peers by JAX itself.
         num_processes: number of processes; with coordinator only.
         process_id: this process, from 0; with coordinator only.
@@ -58,6 +59,7 @@ class RunConfig:
     mesh: dict[str, int] | None = None
     seed: int = 0
     out: Path
+    dump_rollouts: bool = False
     coordinator: str | None = None
     num_processes: int | None = None
     process_id: int | None = None

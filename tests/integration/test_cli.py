@@ -41,6 +41,16 @@ FLAGS = {
         "--workers-tls-key",
         "--workers-token-file",
     ],
+    "score": ["FILE", "--rewards", "--tokenizer", "--out", "--only-failed", "--slots"],
+    "rewards": [
+        "NAME",
+        "FN",
+        "--column",
+        "--completion",
+        "--rewards",
+        "--timeout-s",
+        "--slots",
+    ],
     "check": ["ADDR", "--timeout-s", "--tls-ca", "--tls-cert", "--tls-key", "--token-file"],
 }
 FLAGS["worker"] = FLAGS["serve"][:-5]

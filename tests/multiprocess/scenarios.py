@@ -8,6 +8,7 @@ import hashlib
 import os
 import signal
 import time
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -180,6 +181,9 @@ def train(process, endpoint, scenario):
         on_failed_row=own("policies", scenario.get("on_failed_row", "mask")),
         max_failed_fraction=scenario.get("max_failed_fraction", 0.5),
         on_step=on_step,
+        dump_rollouts=Path(scenario["dump"], f"rollouts-{process}.jsonl")
+        if "dump" in scenario
+        else None,
     )
     submit = learner._client.submit
 

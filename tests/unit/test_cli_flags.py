@@ -28,6 +28,7 @@ FLAGS = [
     "--mesh",
     "--seed",
     "--out",
+    "--dump-rollouts",
     "--coordinator",
     "--num-processes",
     "--process-id",

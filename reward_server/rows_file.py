@@ -1,0 +1,156 @@
+# Copyright 2026 The Shardward Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Rows in JSON-lines files: reading and checking lines, and writing a file in one piece."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+
+from reward_server.config import ConfigError
+from reward_server.messages import load_json
+
+_RESULT_KEYS = ("rewards", "reward", "status", "error")
+_ROW_KEYS = ("prompt", "completion", "completion_ids", "step", "mode", "group_id")
+_MODES = ("train", "eval")
+_INT32 = np.iinfo(np.int32)
+_SHOWN_CHARACTERS = 60
+
+
+@dataclasses.dataclass(slots=True, kw_only=True)
+class Row:
+    """One line of a file.
+
+    Attributes:
+        line: number of the line, from 1.
+        text: the line as it was read.
+        values: the line's object, with the results once it is scored.
+        seconds: how long its functions took, or None if they have not run.
+    """
+
+    line: int
+    text: str
+    values: dict[str, Any]
+    seconds: float | None = None
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """Dataset columns: all keys that have no meaning of their own."""
+        known = (*_RESULT_KEYS, *_ROW_KEYS)
+        return {name: value for name, value in self.values.items() if name not in known}
+
+    @property
+    def group(self) -> tuple[int, str, str | int]:
+        """What the rows of a group have in common: `group_id`, or else the prompt."""
+        values = self.values
+        own = values.get("group_id", values["prompt"])
+        return values.get("step", 0), values.get("mode", "train"), own
+
+    @property
+    def reward(self) -> float | None:
+        """The total, or None if the row failed or was not scored."""
+        value = self.values.get("reward")
+        return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+    def finish(
+        self, *, rewards: dict[str, float | None], reward: float | None, status: str, error: str
+    ) -> None:
+        """Puts results into the row, in place of older ones."""
+        results = (rewards, reward, status, error or None)
+        self.values |= dict(zip(_RESULT_KEYS, results, strict=True))
+        self.text = json.dumps(self.values)
+
+
+def read(file: Path) -> list[Row]:
+    """Reads the rows of a file; blank lines are left out.
+
+    Raises:
+        ConfigError: the file can't be read, or a line is wrong; the message names it.
+    """
+    try:
+        lines = file.read_bytes().split(b"\n")
+    except OSError as error:
+        raise ConfigError(
+            f"{file} must be a readable file, got {error.strerror or error}."
+        ) from error
+    return [_row(file, number, line) for number, line in enumerate(lines, 1) if line.strip()]
+
+
+def _row(file: Path, number: int, line: bytes) -> Row:
+    try:
+        text = line.decode().strip()
+        values = load_json(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{file}, line {number}: must be a JSON object: {error}.") from error
+    try:
+        _check(values)
+    except ValueError as error:
+        raise ConfigError(f"{file}, line {number}: {error}") from error
+    return Row(line=number, text=text, values=values)
+
+
+def _check(values: object) -> None:
+    if not isinstance(values, dict):
+        raise ValueError(f"must be a JSON object, got {_shown(values)}.")
+    if not isinstance(values.get("prompt"), str):
+        raise ValueError(f"`prompt` must be text, got {_shown(values.get('prompt'))}.")
+    if ("completion" in values) == ("completion_ids" in values):
+        raise ValueError("must have either `completion` or `completion_ids`.")
+    if not isinstance(values.get("completion", ""), str):
+        raise ValueError(f"`completion` must be text, got {_shown(values['completion'])}.")
+    ids = values.get("completion_ids", [])
+    if not isinstance(ids, list) or not all(map(_is_id, ids)):
+        raise ValueError(f"`completion_ids` must be a list of int32, got {_shown(ids)}.")
+    step = values.get("step", 0)
+    if type(step) is not int or step < 0:
+        raise ValueError(f"`step` must be a whole number >= 0, got {_shown(step)}.")
+    if values.get("mode", "train") not in _MODES:
+        raise ValueError(f'`mode` must be "train" or "eval", got {_shown(values["mode"])}.')
+    results = [name for name in _RESULT_KEYS if name in values]
+    if 0 < len(results) < len(_RESULT_KEYS):
+        raise ValueError(f"`{results[0]}` must have another name: the result goes there.")
+    if type(values.get("group_id", 0)) not in (int, str):
+        group = _shown(values["group_id"])
+        raise ValueError(f"`group_id` must be a whole number or text, got {group}.")
+
+
+def _is_id(value: object) -> bool:
+    return type(value) is int and _INT32.min <= value <= _INT32.max
+
+
+def _shown(value: object) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
+
+
+@contextlib.contextmanager
+def replacing(file: Path) -> Iterator[TextIO]:
+    """Opens a file that takes the place of `file` at the end, unless there was an error.
+
+    Raises:
+        ConfigError: there can be no file.
+    """
+    target = file.resolve()
+    draft = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        out = draft.open("w", encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"`--out` must be a file to write, got {file}: {error}.") from error
+    try:
+        with out:
+            if target.exists():
+                draft.chmod(target.stat().st_mode)
+            yield out
+            out.flush()
+            os.fsync(out.fileno())
+        draft.replace(target)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
