@@ -46,8 +46,8 @@ def math(
 ) -> list[float | None]:
     r"""Rewards completions whose one final answer equals the reference.
 
-    Where the answer is: in the completion up to its first end token and after its last closing
-    think tag (an unclosed think block earns 0.0), the last balanced `\boxed{}`, `\fbox{}` or
+    Contract: the answer is in the completion up to its first end token and after its last closing
+    think tag (an unclosed think block earns 0.0): the last balanced `\boxed{}`, `\fbox{}` or
     closed `<answer>`; only without any, what follows the last "final answer is" or "final answer:".
     A bare number, "Answer: 5" and a box that never closes are no answer. A later box corrects an
     earlier one; boxes with only punctuation or "and" between them are one list.

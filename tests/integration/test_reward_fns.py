@@ -109,8 +109,9 @@ async def test_regular_expression_that_hangs(tokenizer):
 
 
 async def test_every_built_in_starts(tokenizer):
-    """Each function is loaded by a child, which scores its example."""
-    functions = tuple(RewardFnConfig(fn=name) for name in BUILT_IN)
+    """Each function that needs no parameters is loaded by a child, which scores its example."""
+    names = sorted(BUILT_IN.keys() - {"llm_judge", "reward_model"})
+    functions = tuple(RewardFnConfig(fn=name) for name in names)
     pool = Pool(RewardsConfig(functions=functions), tokenizer, PoolConfig(slots=1))
     await pool.start()
     await pool.close()
