@@ -8,7 +8,6 @@ are in shared memory as soon as it is finished.
 
 from __future__ import annotations
 
-import array
 import asyncio
 import contextlib
 import ctypes
@@ -22,107 +21,16 @@ import traceback
 from pathlib import Path
 from typing import Any, NoReturn
 
-import numpy as np
-
 from reward_server import config, decode, frames, registry
 from reward_server.batch import RowStatus
+from reward_server.child_rows import ChunkRows
 from reward_server.frames import Word
 from reward_server.routes import Routes
+from reward_server.user_errors import MAX_MESSAGE, describe, status_of
 
-_MAX_MESSAGE = 1000
 _BEAT_S = 0.05
 _OK = int(RowStatus.OK)
 _PR_SET_PDEATHSIG = 1
-
-
-class _Rows:
-    """One chunk: its texts, columns and what is known of its rows so far."""
-
-    def __init__(self, header: dict[str, Any], binary: bytes) -> None:
-        self.id: int = header["id"]
-        self.count: int = header["rows"]
-        self.columns: dict[str, list[Any]] = header["columns"]
-        self.given: dict[str, Any] = {"mode": header["mode"], "step": header["step"]}
-        self.completions: list[str] | None = header["completions"]
-        self.prompts: list[str] | None = header["prompts"]
-        self.prefixes: list[str] | None = header["prefixes"]
-        numbers = np.frombuffer(binary, np.int32)
-        lengths = numbers[: self.count].astype(np.int64)
-        rest = numbers[self.count :]
-        total = int(lengths.sum())
-        self.ids = decode.split(rest[:total], lengths)
-        self.prompt_ids: list[array.array[int]] | None = None
-        if self.prompts is None:
-            rest = rest[total:]
-            lengths = rest[: self.count].astype(np.int64)
-            self.prompt_ids = decode.split(rest[self.count :], lengths)
-        self.groups: list[tuple[int, int]] = header["groups"]
-        # Rows whose async and group functions were through when another child died.
-        self.judged: set[int] = set(header["judged"])
-        self.extras: dict[str, list[tuple[int, float]]] = {}
-        self.failed: dict[int, RowStatus] = {}
-        self.texts: dict[bool, tuple[list[str], list[str]]] = {}
-        self._selected: dict[str, dict[str, list[Any]]] = {}
-
-    def decode(self, tokenizer: decode.Tokenizer | None, *, skip_special_tokens: bool) -> None:
-        """Decodes prompts and completions once for this option."""
-        if skip_special_tokens in self.texts:
-            return
-        completions = self.completions
-        if completions is None:
-            completions = _decode(tokenizer, self.ids, skip_special_tokens=skip_special_tokens)
-        if self.prefixes is not None:
-            completions = [p + c for p, c in zip(self.prefixes, completions, strict=True)]
-        prompts = self.prompts
-        if prompts is None:
-            prompts = _decode(
-                tokenizer, self.prompt_ids or [], skip_special_tokens=skip_special_tokens
-            )
-        self.texts[skip_special_tokens] = (prompts, completions)
-
-    def arguments(self, function: registry.RewardFn, row: int) -> dict[str, Any]:
-        """Builds the keyword arguments of a function for one row."""
-        name = function.config.name
-        if (columns := self._selected.get(name)) is None:
-            columns = self._selected[name] = function.select(self.columns)
-        prompts, completions = self.texts[function.config.skip_special_tokens]
-        given = self.given
-        if function.needs_row:
-            self._check_ids(function)
-            log = functools.partial(self._log, row)
-            ids = self.ids[row].tolist()
-            given = {**given, "log_extra": log, "log_metric": log, "completion_ids": ids}
-        return function.arguments(row, prompts, completions, columns, given)
-
-    def group_arguments(self, function: registry.RewardFn, start: int, end: int) -> dict[str, Any]:
-        """Builds the keyword arguments of a function for the rows of a group."""
-        prompts, completions = self.texts[function.config.skip_special_tokens]
-        self._check_ids(function)
-        log = functools.partial(self._log_group, start)
-        ids = [row.tolist() for row in self.ids[start:end]] if function.needs_row else []
-        given = {**self.given, "log_extra": log, "log_metric": log, "completion_ids": ids}
-        columns = function.select(self.columns)
-        return function.group_arguments(start, end, prompts, completions, columns, given)
-
-    def _check_ids(self, function: registry.RewardFn) -> None:
-        if self.completions is not None and "completion_ids" in function.given:
-            raise ValueError("it takes completion_ids, and the row has a text instead")
-
-    def _log_group(self, start: int, name: str, values: Any) -> None:
-        """Keeps a value for each row of a group."""
-        if isinstance(values, list | tuple):
-            for row, value in enumerate(values, start):
-                self._log(row, name, value)
-
-    def _log(self, row: int, name: str, value: Any) -> None:
-        """Keeps a number for the extra columns; they hold no texts, which are left out."""
-        if isinstance(value, list | tuple) and len(value) == 1:
-            value = value[0]
-        try:
-            number = float(value)
-        except (TypeError, ValueError, OverflowError):
-            return
-        self.extras.setdefault(str(name), []).append((row, number))
 
 
 class Child:
@@ -165,7 +73,7 @@ class Child:
                 where = entry.fn.rpartition(":")[0]
                 message = (
                     f"reward function {entry.name!r} cannot be loaded from {entry.fn}:"
-                    f" {_describe(error, where)}."
+                    f" {describe(error, where)}."
                 )
                 self._send({"type": "failed", "message": message})
                 return False
@@ -201,7 +109,7 @@ class Child:
                 header, binary = self._receive()
             except EOFError:
                 return
-            rows = _Rows(header, binary)
+            rows = ChunkRows(header, binary)
             self._score(rows)
             self._send_extras(rows)
             self._send({"type": "done", "id": rows.id})
@@ -229,13 +137,13 @@ class Child:
                 return None
             what = str(error)
         except BaseException as error:  # noqa: BLE001 - user code may raise anything
-            what = _describe(error, function.file)
+            what = describe(error, function.file)
         else:
             return None
         hint = "" if function.has_probe else " Set `probe` to a row that it can score."
         return f"reward function {function.config.name!r} failed its probe row: {what}.{hint}"
 
-    def _score(self, rows: _Rows) -> None:
+    def _score(self, rows: ChunkRows) -> None:
         header = self._shared.header
         start = time.monotonic_ns()
         try:
@@ -244,7 +152,7 @@ class Child:
                     self._tokenizer, skip_special_tokens=function.config.skip_special_tokens
                 )
         except BaseException as error:  # noqa: BLE001 - the library's panics are BaseException
-            message = f"cannot be decoded: {_describe(error)}"
+            message = f"cannot be decoded: {describe(error)}"
             for row in range(rows.count):
                 self._report(rows, row, 0, RowStatus.ERROR, message)
                 self._shared.statuses_flat[row] = RowStatus.ERROR
@@ -267,7 +175,7 @@ class Child:
         if self._sync or not self._async:
             self._score_sync(rows)
 
-    def _score_sync(self, rows: _Rows) -> None:
+    def _score_sync(self, rows: ChunkRows) -> None:
         header, statuses = self._shared.header, self._shared.statuses_flat
         for row in range(rows.count):
             header[Word.ROW] = row
@@ -282,7 +190,7 @@ class Child:
             statuses[row] = rows.failed.get(row, _OK)
         header[Word.ROW] = -1
 
-    def _score_groups(self, rows: _Rows) -> None:
+    def _score_groups(self, rows: ChunkRows) -> None:
         """Runs the functions that see whole groups, under one clock for each group."""
         header = self._shared.header
         for start, end in rows.groups:
@@ -297,7 +205,7 @@ class Child:
         header[Word.ROWS] = 0
 
     def _run_group(
-        self, rows: _Rows, start: int, end: int, index: int, function: registry.RewardFn
+        self, rows: ChunkRows, start: int, end: int, index: int, function: registry.RewardFn
     ) -> None:
         header = self._shared.header
         header[Word.FUNCTION] = index
@@ -315,7 +223,7 @@ class Child:
         header[Word.STARTED] = 0
         for row, value in enumerate(results, start):
             if isinstance(value, BaseException):
-                self._fail(rows, row, index, _status(value), _describe(value, function.file))
+                self._fail(rows, row, index, status_of(value), describe(value, function.file))
             else:
                 self._shared.rewards_flat[row * len(self._functions) + index] = value
         took = time.monotonic_ns() - started
@@ -329,7 +237,7 @@ class Child:
             os._exit(0)
 
     def _run(
-        self, rows: _Rows, row: int, index: int, function: registry.RewardFn, started: int
+        self, rows: ChunkRows, row: int, index: int, function: registry.RewardFn, started: int
     ) -> int:
         """Scores a row with one function; takes and returns the time in nanoseconds."""
         header = self._shared.header
@@ -343,7 +251,7 @@ class Child:
         except BaseException as error:  # noqa: BLE001 - user code may raise anything
             self._end_copy()
             header[Word.STARTED] = 0
-            self._fail(rows, row, index, _status(error), _describe(error, function.file))
+            self._fail(rows, row, index, status_of(error), describe(error, function.file))
         else:
             header[Word.STARTED] = 0
             self._shared.rewards_flat[row * len(self._functions) + index] = value
@@ -352,7 +260,7 @@ class Child:
         self._shared.row_ns_flat[row] += ended - started
         return ended
 
-    async def _score_async(self, rows: _Rows) -> None:
+    async def _score_async(self, rows: ChunkRows) -> None:
         limit = asyncio.Semaphore(self._max_async_rows)
         beat = asyncio.create_task(self._beat())
         try:
@@ -371,7 +279,7 @@ class Child:
             self._shared.header[Word.BEAT] = time.monotonic_ns()
             await asyncio.sleep(_BEAT_S)
 
-    async def _row_async(self, rows: _Rows, row: int, limit: asyncio.Semaphore) -> None:
+    async def _row_async(self, rows: ChunkRows, row: int, limit: asyncio.Semaphore) -> None:
         async with limit:
             await asyncio.gather(
                 *(
@@ -385,7 +293,7 @@ class Child:
             self._shared.statuses_flat[row] = rows.failed.get(row, RowStatus.OK)
 
     async def _run_async(
-        self, rows: _Rows, row: int, index: int, function: registry.RewardFn
+        self, rows: ChunkRows, row: int, index: int, function: registry.RewardFn
     ) -> None:
         started = time.monotonic_ns()
         task = asyncio.create_task(self._guarded(function, rows, row))
@@ -398,8 +306,8 @@ class Child:
         else:
             result = task.result()
             if isinstance(result, BaseException):
-                message = _describe(result, function.file)
-                self._fail(rows, row, index, _status(result), message)
+                message = describe(result, function.file)
+                self._fail(rows, row, index, status_of(result), message)
             else:
                 self._shared.rewards_flat[row * len(self._functions) + index] = result
         took = time.monotonic_ns() - started
@@ -408,7 +316,7 @@ class Child:
         self._shared.row_ns_flat[row] = max(took, self._shared.row_ns_flat[row])
 
     async def _guarded(
-        self, function: registry.RewardFn, rows: _Rows, row: int
+        self, function: registry.RewardFn, rows: ChunkRows, row: int
     ) -> float | BaseException:
         """Returns what was raised: SystemExit in a task would stop the event loop."""
         try:
@@ -419,17 +327,19 @@ class Child:
             self._end_copy()
             return error
 
-    def _fail_all(self, rows: _Rows, row: int, message: str) -> None:
+    def _fail_all(self, rows: ChunkRows, row: int, message: str) -> None:
         rows.failed[row] = RowStatus.ERROR
         self._report(rows, row, 0, RowStatus.ERROR, message)
 
-    def _fail(self, rows: _Rows, row: int, index: int, status: RowStatus, message: str) -> None:
+    def _fail(self, rows: ChunkRows, row: int, index: int, status: RowStatus, message: str) -> None:
         # A function that is only reported may fail.
         if self._functions[index].config.weight and row not in rows.failed:
             rows.failed[row] = status
             self._report(rows, row, index, status, message)
 
-    def _report(self, rows: _Rows, row: int, index: int, status: RowStatus, message: str) -> None:
+    def _report(
+        self, rows: ChunkRows, row: int, index: int, status: RowStatus, message: str
+    ) -> None:
         # Sent at once: a later row may take the process down.
         self._send(
             {
@@ -438,11 +348,11 @@ class Child:
                 "row": row,
                 "function": index,
                 "status": int(status),
-                "message": message[:_MAX_MESSAGE],
+                "message": message[:MAX_MESSAGE],
             }
         )
 
-    def _send_extras(self, rows: _Rows) -> None:
+    def _send_extras(self, rows: ChunkRows) -> None:
         # At once, as above: what finished rows have reported outlives the process.
         if rows.extras:
             self._send({"type": "extras", "id": rows.id, "extras": rows.extras})
@@ -477,47 +387,10 @@ class Child:
         return data
 
 
-def _decode(
-    tokenizer: decode.Tokenizer | None, rows: list[array.array[int]], *, skip_special_tokens: bool
-) -> list[str]:
-    if tokenizer is None:
-        raise ValueError("there is no tokenizer")
-    return tokenizer.decode(rows, skip_special_tokens=skip_special_tokens)
-
-
 def _entry(values: dict[str, Any]) -> config.RewardFnConfig:
     probe = values.pop("probe")
     values["sources"] = tuple(values["sources"])
     return config.RewardFnConfig(**values, probe=config.Probe(**probe) if probe else None)
-
-
-def _status(error: BaseException) -> RowStatus:
-    if isinstance(error, registry.InvalidValue):
-        return RowStatus.INVALID
-    return RowStatus.OOM if isinstance(error, MemoryError) else RowStatus.ERROR
-
-
-def _describe(error: BaseException, file: str = "") -> str:
-    """Names an exception and the last line of the function's file that it went through."""
-    if isinstance(error, MemoryError):
-        traceback.clear_frames(error.__traceback__)  # the report needs memory, too
-    try:
-        text = str(error)
-    except Exception:  # noqa: BLE001 - __str__ of a user's exception
-        text = ""
-    if isinstance(error, registry.InvalidValue):
-        return text
-    line = None
-    trace = error.__traceback__
-    while trace is not None:
-        if trace.tb_frame.f_code.co_filename == file:
-            line = trace.tb_lineno
-        trace = trace.tb_next
-    if isinstance(error, SyntaxError) and error.filename == file:
-        line = error.lineno
-    text = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    # The end matters as much as the start: the place must survive a long text.
-    return text[: _MAX_MESSAGE - 100] + (f" (line {line} of {Path(file).name})" if line else "")
 
 
 def _limit_data(size: int) -> None:

@@ -34,9 +34,11 @@ from trainer.batches import AgreedBatches
 from trainer.client import RewardClient
 from trainer.dump import RolloutDump, decoder
 from trainer.failures import FailurePolicy
+from trainer.micro_batches import merge_local, row_ids_of, rows_of_part
 from trainer.reporting import StepReport, length_stats, tunix_metrics
 from trainer.resume import free_restored_scalars, save_last_checkpoint, unfinished_batches
 from trainer.rollout import RolloutArrays, ShardedRollout
+from trainer.setup_checks import check_setup, local_share
 from trainer.shards import check_whole_groups
 
 if TYPE_CHECKING:
@@ -98,7 +100,7 @@ class ShardedGRPOLearner(grpo_learner.GRPOLearner):
             ValueError: an argument can't work here; the message says which and why.
             RewardError: no reward server, or another tokenizer.
         """
-        _check_setup(rl_cluster, algo_config, reward_fns, metric_fns, data)
+        check_setup(rl_cluster, algo_config, reward_fns, metric_fns, data)
         policy = FailurePolicy(on_failed_row=on_failed_row, max_failed_fraction=max_failed_fraction)
         super().__init__(rl_cluster, algo_config, reward_fns, None, data_shuffle_seed)
         config = rl_cluster.cluster_config.training_config
@@ -136,10 +138,10 @@ class ShardedGRPOLearner(grpo_learner.GRPOLearner):
         local = copy.copy(config)
         for name in ("mini_batch_size", "train_micro_batch_size"):
             size = getattr(config, name)
-            setattr(local, name, size and _share(name, size, held, layout.shards))
+            setattr(local, name, size and local_share(name, size, held, layout.shards))
         for name in ("rollout_micro_batch_size", "compute_logps_micro_batch_size"):
             size = getattr(config, name)
-            setattr(self, f"_{name}", size and _share(name, size, held, layout.shards))
+            setattr(self, f"_{name}", size and local_share(name, size, held, layout.shards))
         return local
 
     def train(
@@ -250,8 +252,8 @@ class ShardedGRPOLearner(grpo_learner.GRPOLearner):
             return []
         layout = self._arrays.layout
         sizes = [self._rows_of(size)[0] for size in micro_batch_sizes]
-        rows = _merge_local(micro_batches, sizes, layout, replicated=self._replicated)
-        row_ids = _row_ids(rows["trajectory_ids"], self._g)
+        rows = merge_local(micro_batches, sizes, layout, replicated=self._replicated)
+        row_ids = row_ids_of(rows["trajectory_ids"], self._g)
         rollouts = self._sample(rows["prompts"], row_ids, sizes, mode)
         owned = Attempt(lambda: self._owned_rollouts(rows, row_ids, rollouts, mode))
         handle = Attempt(lambda: self._client.submit(owned.get()))
@@ -270,7 +272,7 @@ class ShardedGRPOLearner(grpo_learner.GRPOLearner):
             stop = start + layout.rows_per_shard(n)
             part = self._arrays.part_of_each_shard if len(sizes) > 1 else _whole
             tokens, ref, old = part((rollouts_tree(rollouts), ref_logps, old_logps), start, stop)
-            mine = _rows_of_part(rewards.values, sizes, index, len(layout.owned_shards))
+            mine = rows_of_part(rewards.values, sizes, index, len(layout.owned_shards))
             advantages, metrics = self._advantages(mine, n)
             self._report(metrics, tokens["completion_mask"], n, mode, rewards.wait_s, samples)
             examples.append(
@@ -438,56 +440,6 @@ class ShardedGRPOLearner(grpo_learner.GRPOLearner):
         ]
 
 
-def _share(name: str, size: int, held: int, shards: int) -> int:
-    if size * held % shards:
-        raise ValueError(
-            f"`{name}` must be a multiple of {shards // held} to be shared by the processes,"
-            f" got {size}."
-        )
-    return size * held // shards
-
-
-def _check_setup(
-    cluster: Any, algo_config: Any, reward_fns: Any, metric_fns: Any, data: str
-) -> None:
-    """Refuses what can't work, before anything starts.
-
-    Raises:
-        ValueError: names the argument and the remedy.
-    """
-    config = cluster.cluster_config
-    if not isinstance(cluster.rollout, ShardedRollout):
-        raise ValueError("`rollout_engine` must be ShardedRollout in the ClusterConfig.")
-    if not isinstance(reward_fns, RewardClient):
-        raise ValueError(
-            f"`reward_fns` must be a RewardClient, got {type(reward_fns).__name__}."
-            " Reward functions run in the reward server."
-        )
-    if metric_fns:
-        raise ValueError(
-            "`metric_fns` must be empty: they need every completion as text on one process."
-        )
-    if data not in ("local", "replicated"):
-        raise ValueError(f"`data` must be 'local' or 'replicated', got {data!r}.")
-    if algo_config.advantage_estimator != "grpo":
-        raise ValueError(
-            f"`advantage_estimator` must be 'grpo', got {algo_config.advantage_estimator!r}."
-        )
-    if config.role_to_mesh[Role.ACTOR] != config.role_to_mesh[Role.ROLLOUT]:
-        raise ValueError("the actor and the rollout must be on one mesh.")
-    if config.offload_to_cpu:
-        raise ValueError("`offload_to_cpu` must be False with ShardedGRPOLearner.")
-    if config.training_config.max_seq_token_per_tpu is not None:
-        raise ValueError("`max_seq_token_per_tpu` (sequence packing) must be None.")
-    axes = tuple(config.training_config.data_sharding_axis)
-    if axes != cluster.rollout.arrays.data_axes:
-        raise ValueError(
-            f"`data_sharding_axis` must be {cluster.rollout.arrays.data_axes} as in the rollout,"
-            f" got {axes}. Pass rollout_engine=functools.partial(ShardedRollout,"
-            f" data_sharding_axis={axes})."
-        )
-
-
 def rollouts_tree(rollouts: RolloutArrays) -> dict[str, jax.Array]:
     """The arrays of a train example that come from the rollout, by Tunix's names."""
     return {
@@ -500,40 +452,3 @@ def rollouts_tree(rollouts: RolloutArrays) -> dict[str, jax.Array]:
 
 def _whole(tree: Any, _start: int, _stop: int) -> Any:
     return tree
-
-
-def _row_ids(trajectory_ids: Sequence[str], num_generations: int) -> NDArray[np.int64]:
-    pairs = [trajectory_id.split("_") for trajectory_id in trajectory_ids]
-    return np.array([int(p) * num_generations + int(g) for p, g in pairs], np.int64)
-
-
-def _merge_local(
-    micro_batches: list[Any], sizes: list[int], layout: Any, *, replicated: bool
-) -> dict[str, list[Any]]:
-    """Merges micro-batches into this process's rows, in the order in which it holds them."""
-    starts = np.cumsum([0, *sizes])
-    held = [layout.local_rows(n) for n in sizes]
-    numbers = np.concatenate([start + rows for start, rows in zip(starts, held, strict=False)])
-    order = np.searchsorted(numbers, layout.merged_local_rows(sizes))
-    merged = {}
-    for name in micro_batches[0]:
-        values: list[Any] = []
-        for batch, rows in zip(micro_batches, held, strict=True):
-            column = list(batch[name])
-            values.extend([column[i] for i in rows] if replicated else column)
-        merged[name] = [values[i] for i in order]
-    return merged
-
-
-def _rows_of_part(
-    packed: NDArray[np.float32], sizes: list[int], index: int, owned_shards: int
-) -> NDArray[np.float32]:
-    """Rows of micro-batch `index` among owned rows that lie shard by shard."""
-    if not owned_shards:
-        return packed
-    total = sum(sizes)
-    per_shard = packed.reshape(owned_shards, -1, packed.shape[1])
-    width = per_shard.shape[1]
-    start = sum(sizes[:index]) * width // total
-    stop = sum(sizes[: index + 1]) * width // total
-    return per_shard[:, start:stop].reshape(-1, packed.shape[1])
