@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import atexit
 import re
 import threading
 from typing import Any
@@ -87,6 +88,12 @@ def code_python(
         full = float(passed == len(wanted))
         rewards.append(full if credit == "all" else passed / len(wanted))
     return rewards
+
+
+@atexit.register
+def _close() -> None:
+    while _sandboxes:
+        _sandboxes.popitem()[1].close()
 
 
 def _passed(kind: str, code: str, tests: list[checks.Test], timeout_s: float, *, stop: bool) -> int:
