@@ -10,6 +10,7 @@ the same run; runs alternate and the best of each counts.
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import json
 import multiprocessing
@@ -26,6 +27,9 @@ from typing import Any
 import numpy as np
 
 from bench import reward_fns, rows
+from reward_server.batch import Batch
+from reward_server.config import PoolConfig, RewardFnConfig, RewardsConfig
+from reward_server.pool import Pool
 from reward_server.reward_fns.code_python import code_python
 from reward_server.sandbox.sandbox import Sandbox
 
@@ -240,6 +244,32 @@ def memory(folder: Path) -> dict[str, float]:
     return out
 
 
+def pool_cost(n: int) -> dict[str, float]:
+    """Microseconds that the pool adds to a row, with next to nothing to do in it."""
+    folder = rows.tokenizer_folder()
+    function = RewardFnConfig(fn=f"{ROOT / 'bench' / 'reward_fns.py'}:length")
+    batch = Batch(
+        completion_ids=np.full(n, 100, np.int32),
+        completion_lengths=np.ones(n, np.int64),
+        prompts=["x" * 1000] * n,
+        columns={},
+        row_ids=list(range(n)),
+    )
+
+    async def measure() -> float:
+        pool = Pool(RewardsConfig(functions=(function,)), folder, PoolConfig(slots=CORES))
+        await pool.start()
+        times = []
+        for _ in range(10):
+            start = time.perf_counter()
+            await pool.score(batch, timeout_s=60)
+            times.append(time.perf_counter() - start)
+        await pool.close()
+        return min(times)
+
+    return {"rows": n, "microseconds_a_row": asyncio.run(measure()) / n * 1e6}
+
+
 def sandboxed(runs: int) -> dict[str, float]:
     """Runs a second in the sandbox, on one core, beside starts of a bare interpreter."""
     square = "def square(x):\n    return x * x\n"
@@ -284,6 +314,11 @@ def main() -> None:
         results["waits 50 ms, async"] = judge(subset, folder)
         results["one row stuck in C, limit 5 s"] = stuck(subset, folder)
         results["server memory"] = memory(folder)
+    results["math, 150-420 tokens"]["over_math_verify_in_one_process"] = (
+        results["math, 150-420 tokens"]["shardward_rows_per_s"]
+        / results["math-verify, 150-420 tokens"]["tunix_rows_per_s"]
+    )
+    results["pool, trivial function"] = pool_cost(2048)
     results["sandboxed runs, one core"] = sandboxed(200)
     for title, values in results.items():
         print(f"\n{title}")

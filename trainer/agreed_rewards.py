@@ -119,13 +119,14 @@ class AgreedRewards:
         summary = failures.summarize(mine)
         for failure in mine.failures[:_LOGGED_ROWS] if mine else ():
             logger.warning(
-                "row failed row=%d status=%s fn=%s worker=%s: %s",
+                "row failed row=%d status=%s fn=%s worker=%s",
                 failure.row_id,
                 failure.status,
                 failure.reward_fn,
-                failure.worker,
-                failure.message,
+                failure.worker or "-",
             )
+            # The message is the function's own and may quote the completion.
+            logger.debug("row failed row=%d: %s", failure.row_id, failure.message)
         answers = self._agreement.all_ok(
             place,
             rewards.error,
