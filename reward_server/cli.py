@@ -57,6 +57,12 @@ def build_parser() -> argparse.ArgumentParser:
         command.add_argument("--rewards", help="TOML file of reward functions")
         command.add_argument("--slots", type=int, help="child processes; default: one per core")
         command.add_argument(
+            "--max-child-mb",
+            type=int,
+            default=4096,
+            help="MiB of memory of a child, above which it is replaced",
+        )
+        command.add_argument(
             "--drain-s", type=float, default=30.0, help="seconds for calls under way at SIGTERM"
         )
         command.add_argument(
@@ -219,7 +225,11 @@ def _scorer(args: argparse.Namespace, tokenizer: Tokenizer) -> Scorer:
 
 
 def _pool_config(args: argparse.Namespace) -> PoolConfig:
-    return PoolConfig() if args.slots is None else PoolConfig(slots=args.slots)
+    memory = getattr(args, "max_child_mb", 4096)
+    if memory < 1:
+        raise ConfigError(f"`max_child_mb` must be >= 1 MiB, got {memory}.")
+    slots = {} if args.slots is None else {"slots": args.slots}
+    return PoolConfig(max_child_rss_bytes=memory << 20, **slots)
 
 
 def _load_tokenizer(path: str) -> Tokenizer:
