@@ -258,7 +258,7 @@ def test_servers_and_workers_by_command_line(tmp_path, files):
         (["--listen", "unix:/no/such/folder/s"], "must be in a folder that can be written"),
         (["--tokenizer", "/no/such/file"], "tokenizer"),
         (["--rewards", "/no/such/file"], "/no/such/file must be a readable file"),
-        (["--max-queue-mb", "0"], "`max_queue_mb` must be >= 1 MiB"),
+        (["--slots", "0"], "`slots` must be a whole number >= 1"),
         (["--max-child-mb", "0"], "`max_child_mb` must be >= 1 MiB"),
         (["--max-queue-mb", "0"], "`max_queue_mb` must be >= 1 MiB"),
         (["--drain-s", "-1"], "`drain_s` must be >= 0"),
