@@ -27,7 +27,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps trl==1.16.0
 	@touch $@
 
-test: $(STAMP) ## all tests, about 15 minutes on 2 cores
+test: $(STAMP) ## all tests, about 18 minutes on 2 cores
 	$(BIN)/python -m pytest
 
 test-fast: $(STAMP) ## tests without several JAX processes
