@@ -10,7 +10,6 @@ process of its own, which is killed when it hangs.
 from __future__ import annotations
 
 import importlib
-import inspect
 import json
 import multiprocessing
 import os
@@ -21,10 +20,10 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from reward_server.registry import columns_and_params
 from reward_server.reward_fns import BUILT_IN
 
 CASES = Path(__file__).parents[1] / "tests" / "data" / "cases"
-_GIVEN = ("prompts", "completions", "completion_ids")
 LIMIT_S = 10.0
 MEMORY = 4 * 2**30
 
@@ -183,13 +182,9 @@ def contracts() -> str:
     lines = ["| function | what it gives | columns | parameters |", "| --- | --- | --- | --- |"]
     for name in BUILT_IN:
         function = built_in(name)
-        parameters = inspect.signature(function).parameters.values()
-        columns = [
-            f"`{p.name}`"
-            for p in parameters
-            if p.kind is p.POSITIONAL_OR_KEYWORD and p.name not in _GIVEN
-        ]
-        values = [f"`{p.name}={p.default!r}`" for p in parameters if p.kind is p.KEYWORD_ONLY]
+        taken, params = columns_and_params(function)
+        columns = [f"`{p.name}`" for p in taken]
+        values = [f"`{p.name}={p.default!r}`" for p in params]
         summary = (function.__doc__ or "").partition("\n")[0].rstrip(".")
         cells = (f"`{name}`", summary, ", ".join(columns) or "-", ", ".join(values) or "-")
         lines.append("| " + " | ".join(cells) + " |")

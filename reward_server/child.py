@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
-import functools
 import os
 import resource
 import signal
@@ -119,11 +118,11 @@ class Child:
         given: dict[str, Any] = {"mode": "train", "step": 0, "completion_ids": []}
         given |= {"log_extra": lambda *_: None, "log_metric": lambda *_: None}
         columns = function.select({name: [value] for name, value in probe.columns.items()})
-        is_group = function.config.per == "group"
-        build = functools.partial(function.group_arguments, 0, 1) if is_group else None
-        arguments = (build or functools.partial(function.arguments, 0))(
-            [probe.prompt], [probe.completion], columns, given
-        )
+        row = ([probe.prompt], [probe.completion], columns, given)
+        if function.config.per == "group":
+            arguments = function.group_arguments(0, 1, *row)
+        else:
+            arguments = function.arguments(0, *row)
         try:
             result = function.call(**arguments)
             if function.is_async:

@@ -73,9 +73,7 @@ class ChunkRows:
 
     def arguments(self, function: registry.RewardFn, row: int) -> dict[str, Any]:
         """Builds the keyword arguments of a function for one row."""
-        name = function.config.name
-        if (columns := self._selected.get(name)) is None:
-            columns = self._selected[name] = function.select(self.columns)
+        columns = self._columns_of(function)
         prompts, completions = self.texts[function.config.skip_special_tokens]
         given = self.given
         if function.needs_row:
@@ -92,8 +90,14 @@ class ChunkRows:
         log = functools.partial(self._log_group, start)
         ids = [row.tolist() for row in self.ids[start:end]] if function.needs_row else []
         given = {**self.given, "log_extra": log, "log_metric": log, "completion_ids": ids}
-        columns = function.select(self.columns)
+        columns = self._columns_of(function)
         return function.group_arguments(start, end, prompts, completions, columns, given)
+
+    def _columns_of(self, function: registry.RewardFn) -> dict[str, list[Any]]:
+        name = function.config.name
+        if (columns := self._selected.get(name)) is None:
+            columns = self._selected[name] = function.select(self.columns)
+        return columns
 
     def _check_ids(self, function: registry.RewardFn) -> None:
         if self.completions is not None and "completion_ids" in function.given:

@@ -224,7 +224,7 @@ def load(entry: RewardFnConfig) -> RewardFn:
     for parameter in parameters:
         if parameter.kind is parameter.POSITIONAL_ONLY:
             raise TypeError(f"its parameter {parameter.name!r} cannot be given by name")
-    taken = _with_params(call, entry, parameters)
+    taken = _with_params(call, entry)
     parameters = [p for p in parameters if p.name not in entry.params]
     takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters)
     named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
@@ -252,14 +252,26 @@ def load(entry: RewardFnConfig) -> RewardFn:
     )
 
 
-def _with_params(
-    call: Callable[..., Any], entry: RewardFnConfig, parameters: list[inspect.Parameter]
-) -> Callable[..., Any]:
+def columns_and_params(
+    call: Callable[..., Any],
+) -> tuple[list[inspect.Parameter], list[inspect.Parameter]]:
+    """Splits what a function takes by name into columns and parameters, as its author meant them.
+
+    Keyword-only arguments are meant for `params`; a rewards file may set the others there, too.
+    """
+    found = inspect.signature(call).parameters.values()
+    named = [p for p in found if p.name not in _GIVEN]
+    return (
+        [p for p in named if p.kind is p.POSITIONAL_OR_KEYWORD],
+        [p for p in named if p.kind is p.KEYWORD_ONLY],
+    )
+
+
+def _with_params(call: Callable[..., Any], entry: RewardFnConfig) -> Callable[..., Any]:
     """Binds the parameters from the rewards file."""
     if not entry.params:
         return call
-    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    known = [p.name for p in parameters if p.kind in named and p.name not in _GIVEN]
+    known = [p.name for group in columns_and_params(call) for p in group]
     for name in entry.params:
         if not known:
             raise TypeError(f"it takes no `params`, got {name!r}")

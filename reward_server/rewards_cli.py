@@ -40,16 +40,14 @@ class _BuiltIn:
         place, _, function = BUILT_IN[name].partition(":")
         module = importlib.import_module(place)
         call: Callable[..., Any] = getattr(module, function)
-        found = inspect.signature(call).parameters.values()
-        named = [p for p in found if p.name not in registry._GIVEN]  # noqa: SLF001 - its one list
-        columns = [p for p in named if p.kind is p.POSITIONAL_OR_KEYWORD]
+        columns, params = registry.columns_and_params(call)
         return cls(
             name=name,
             module=module,
             doc=inspect.getdoc(call) or "",
             columns=tuple(_parameter(p) for p in columns),
-            params=tuple(_parameter(p) for p in named if p.kind is p.KEYWORD_ONLY),
-            per="row" if any(p.name == "completion" for p in found) else "list",
+            params=tuple(_parameter(p) for p in params),
+            per="row" if "completion" in inspect.signature(call).parameters else "list",
         )
 
     def examples(self) -> list[dict[str, Any]]:
