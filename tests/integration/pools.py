@@ -31,6 +31,19 @@ def write_tokenizer(folder):
     return folder / "tokenizer.json"
 
 
+def byte_tokenizer():
+    """A tokenizer of bytes, which gives back any text."""
+    alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {character: i for i, character in enumerate(alphabet)}
+    made = tokenizers.Tokenizer(tokenizers.models.BPE(vocabulary, []))
+    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(
+        add_prefix_space=False, use_regex=False
+    )
+    made.decoder = tokenizers.decoders.ByteLevel()
+    made.add_special_tokens(["<end>"])
+    return made
+
+
 def fn(name, **values):
     """Entry for a function of the helper file, or for a full path."""
     path = name if ":" in name else f"{FUNCTIONS}:{name}"

@@ -7,10 +7,9 @@ from __future__ import annotations
 import numpy as np
 import psutil
 import pytest
-import tokenizers
 
 from bench import cases
-from tests.integration import service
+from tests.integration import pools, service
 from trainer import RewardClient
 from trainer.codec import LocalRollouts
 
@@ -20,19 +19,6 @@ REWARDS = '[route]\ncolumn = "function"\n' + "".join(
     f'[[reward]]\nfn = "{name}"\nsources = ["{name}"]\ntimeout_s = 20.0\n' for name in FUNCTIONS
 )
 END = 256
-
-
-def byte_tokenizer():
-    """A tokenizer of bytes, which gives back any text."""
-    alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
-    vocabulary = {character: i for i, character in enumerate(alphabet)}
-    made = tokenizers.Tokenizer(tokenizers.models.BPE(vocabulary, []))
-    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(
-        add_prefix_space=False, use_regex=False
-    )
-    made.decoder = tokenizers.decoders.ByteLevel()
-    made.add_special_tokens(["<end>"])
-    return made
 
 
 def all_rows():
@@ -56,7 +42,7 @@ def _has_tokens(completion):
 
 def rollouts(rows):
     """The rows as a trainer sends them, between rows that are right."""
-    inner = byte_tokenizer()
+    inner = pools.byte_tokenizer()
     ids = [[*inner.encode(completion).ids, END] for _, completion, *_ in rows]
     padded = np.full((len(ids), max(map(len, ids))), END, np.int32)
     for row, values in zip(padded, ids, strict=True):
@@ -80,7 +66,7 @@ def rollouts(rows):
 @pytest.mark.timeout(400)
 def test_all_cases(tmp_path):
     """Every clear case has its reward, bad references have a status, and nothing is left."""
-    byte_tokenizer().save(str(tmp_path / "tokenizer.json"))
+    pools.byte_tokenizer().save(str(tmp_path / "tokenizer.json"))
     (tmp_path / "rewards.toml").write_text(REWARDS)
     before = set(psutil.Process().children(recursive=True))
     tokenizer = ("--tokenizer", str(tmp_path))

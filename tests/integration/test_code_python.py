@@ -23,6 +23,7 @@ from reward_server.config import PoolConfig, RewardFnConfig, RewardsConfig
 from reward_server.pool import Pool
 from reward_server.reward_fns.code_python import code_python
 from reward_server.sandbox.checks import BadTests
+from tests.integration import pools
 
 DATA = Path(__file__).parents[1] / "data" / "cases" / "code.jsonl"
 CASES = [json.loads(line) for line in DATA.read_text("utf-8").splitlines()]
@@ -34,13 +35,8 @@ WAIT_S = 30
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory):
     """A tokenizer of bytes, which can write any text."""
-    alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
-    vocabulary = {character: i for i, character in enumerate(sorted(alphabet))}
-    inner = tokenizers.Tokenizer(tokenizers.models.BPE(vocabulary, []))
-    inner.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    inner.decoder = tokenizers.decoders.ByteLevel()
     path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
-    inner.save(str(path))
+    pools.byte_tokenizer().save(str(path))
     return path
 
 

@@ -13,6 +13,7 @@ from reward_server.batch import Batch, RowStatus
 from reward_server.config import PoolConfig, RewardFnConfig, RewardsConfig
 from reward_server.pool import Pool
 from reward_server.reward_fns import BUILT_IN
+from tests.integration import pools
 
 HAZARDS = [
     case
@@ -35,16 +36,8 @@ BOMBS = [
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory):
     """A tokenizer of bytes, which gives back any text."""
-    alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
-    vocabulary = {character: i for i, character in enumerate(sorted(alphabet))}
-    inner = tokenizers.Tokenizer(tokenizers.models.BPE(vocabulary, []))
-    inner.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(
-        add_prefix_space=False, use_regex=False
-    )
-    inner.decoder = tokenizers.decoders.ByteLevel()
-    inner.add_special_tokens(["<end>"])
     path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
-    inner.save(str(path))
+    pools.byte_tokenizer().save(str(path))
     return path
 
 
