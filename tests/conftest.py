@@ -7,6 +7,7 @@ from __future__ import annotations
 import pytest
 
 
+@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in a hook of its own
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keeps each file together; the tests with JAX processes share theirs and come first.
 
