@@ -21,7 +21,7 @@ from trainer.errors import (
 )
 
 if TYPE_CHECKING:
-    from trainer.learner import ShardedGRPOLearner
+    from trainer.algorithms import ShardedGRPOLearner
     from trainer.reporting import StepReport
     from trainer.rollout import ShardedRollout
 
@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "ShardedGRPOLearner": "trainer.learner",
+    "ShardedGRPOLearner": "trainer.algorithms",
     "StepReport": "trainer.reporting",
     "ShardedRollout": "trainer.rollout",
 }

@@ -21,6 +21,7 @@ from trainer.agreement import Agreement, Attempt, check_equal
 from trainer.client import RewardClient
 from trainer.codec import RowRewards
 from trainer.failures import FailurePolicy
+from trainer.submission import Submission
 
 logger = logging.getLogger(__name__)
 
@@ -95,14 +96,14 @@ class AgreedRewards:
 
     def wait(
         self,
-        handle: Attempt,
+        submission: Submission,
         place: str,
         on_rewards: Callable[[RowRewards], None] | None = None,
     ) -> PackedRewards:
         """Waits for the rewards of this process; all processes go on, or none does.
 
         Args:
-            handle: a `RewardHandle`, or the error that kept it from being made.
+            submission: rows of this process that were sent, or the error that kept them from it.
             place: the step, for messages; must be equal on all processes.
             on_rewards: called with the rewards of this process, good or not; must not raise.
 
@@ -111,7 +112,7 @@ class AgreedRewards:
             ScoringFailed: too many rows have no reward, see `FailurePolicy.check`.
         """
         start = time.monotonic()
-        rewards = Attempt(lambda: handle.get().result())
+        rewards = Attempt(submission.result)
         wait_s = time.monotonic() - start
         mine = rewards.value
         if mine is not None and on_rewards is not None:

@@ -313,6 +313,25 @@ def _status_name(status: int) -> str:
     return types_pb2.RowStatus.Name(status).removeprefix("ROW_STATUS_") if known else str(status)
 
 
+def concatenate_rollouts(parts: Sequence[LocalRollouts]) -> LocalRollouts:
+    """Joins rows of one step; the parts differ in rows alone."""
+    if len(parts) == 1:
+        return parts[0]
+    prefixes = [part.completion_prefixes for part in parts]
+    return dataclasses.replace(
+        parts[0],
+        row_ids=np.concatenate([part.row_ids for part in parts]),
+        group_ids=np.concatenate([part.group_ids for part in parts]),
+        prompts=[prompt for part in parts for prompt in part.prompts],
+        completion_ids=np.concatenate([part.completion_ids for part in parts]),
+        columns={
+            name: [value for part in parts for value in part.columns[name]]
+            for name in parts[0].columns
+        },
+        completion_prefixes=[text for some in prefixes for text in some or []] or None,
+    )
+
+
 def concatenate(parts: Sequence[RowRewards]) -> RowRewards:
     """Joins the answers of a batch that was sent in several calls.
 

@@ -1,6 +1,6 @@
 # Copyright 2026 The Shardward Authors
 # SPDX-License-Identifier: Apache-2.0
-"""GRPO on global arrays with rewards from a reward server: Tunix's learner, sharded.
+"""What Tunix's learners need to train on global arrays with rewards from a reward server.
 
 Each process feeds its rows; the samples stay on the device; owned rows go to the process's
 reward server while reference and old log-probabilities are computed; the rewards come back as
@@ -21,15 +21,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import jax
 import numpy as np
-from tunix.generate import utils as tunix_utils
 from tunix.rl import rl_cluster as rl_cluster_lib
-from tunix.rl import utils as rl_utils
-from tunix.rl.grpo import grpo_learner
-from tunix.rl.rl_cluster import Mode, Role
+from tunix.rl import rl_learner
+from tunix.rl.rl_cluster import Mode
 
-from trainer import advantage, codec
+from trainer import codec
 from trainer.agreed_rewards import AgreedRewards
-from trainer.agreement import Agreement, Attempt, check_equal
+from trainer.agreement import Agreement, check_equal
 from trainer.batches import AgreedBatches
 from trainer.client import RewardClient
 from trainer.dump import RolloutDump, decoder
@@ -38,35 +36,27 @@ from trainer.micro_batches import merge_local, row_ids_of, rows_of_part
 from trainer.reporting import StepReport, length_stats, tunix_metrics
 from trainer.resume import free_restored_scalars, save_last_checkpoint, unfinished_batches
 from trainer.rollout import RolloutArrays, ShardedRollout
+from trainer.sampling import Sampling, rollouts_tree
 from trainer.setup_checks import check_setup, local_share
 from trainer.shards import check_whole_groups
+from trainer.submission import Submission
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 logger = logging.getLogger(__name__)
 
-_EVAL_STREAM = 1
 
-
-class ShardedGRPOLearner(grpo_learner.GRPOLearner):
-    """Tunix's GRPO learner for any number of processes.
+class ShardedLearner(rl_learner.RLLearner):
+    """Mixin for Tunix's learners; an algorithm adds how it makes its train examples.
 
     Batch sizes of the training config are global sizes, as in one process.
-
-    Example:
-        >>> learner = ShardedGRPOLearner(  # doctest: +SKIP
-        ...     rl_cluster=cluster,  # with rollout_engine=ShardedRollout
-        ...     algo_config=GRPOConfig(num_generations=8),
-        ...     reward_fns=RewardClient("unix:/tmp/reward.sock"),
-        ... )
-        >>> learner.train(dataset)  # doctest: +SKIP
     """
 
     def __init__(
         self,
         rl_cluster: rl_cluster_lib.RLCluster,
-        algo_config: grpo_learner.GRPOConfig,
+        algo_config: Any,
         reward_fns: RewardClient,
         metric_fns: Sequence[Any] | None = None,
         data_shuffle_seed: int | None = None,
@@ -83,7 +73,7 @@ class ShardedGRPOLearner(grpo_learner.GRPOLearner):
 
         Args:
             rl_cluster: a cluster with `rollout_engine=ShardedRollout`.
-            algo_config: GRPO settings.
+            algo_config: settings of the algorithm.
             reward_fns: client of this process's reward server.
             metric_fns: not supported here; must be empty.
             data_shuffle_seed: as in Tunix; equal on all processes.
@@ -117,7 +107,9 @@ class ShardedGRPOLearner(grpo_learner.GRPOLearner):
             if dump_rollouts is not None
             else None
         )
-        self._prompt_length = 0
+        self._sampling = Sampling(
+            rl_cluster, num_generations=self._num_generations(), replicated=self._replicated
+        )
         self._stop_reason = self._stopped = ""
         # Batches that a checkpoint has seen are left out in `train`, not by Tunix.
         self._iter_steps = self._last_iter_step
@@ -215,7 +207,7 @@ class ShardedGRPOLearner(grpo_learner.GRPOLearner):
             agreement=self._agreement,
             local_shards=None if self._replicated else self._arrays.layout.local_shards,
             prompt_length=self._rollout.prompt_length,
-            on_prompt_length=self._grow_prompt_length,
+            on_prompt_length=self._sampling.grow_prompt_length,
             stop_reason=lambda: self._stop_reason if name == "train" else "",
             on_stop=self._on_stop,
         )
@@ -223,22 +215,15 @@ class ShardedGRPOLearner(grpo_learner.GRPOLearner):
     def _compute_trajectory_ids(self, example: Any, steps: int) -> list[str]:
         """Makes ids "<prompt>_<generation>" that are unique in the run, over all processes."""
         n, rows = self._rows_of(len(example["prompts"]))
-        return [f"{r // self._g}_{r % self._g}" for r in (steps * n + rows).tolist()]
-
-    def _grow_prompt_length(self, length: int) -> None:
-        """Remembers the longest prompt of all processes; it never shrinks, so shapes stay."""
-        self._prompt_length = max(self._prompt_length, length)
-
-    @property
-    def _g(self) -> int:
-        return int(self.algo_config.num_generations)
+        g = self._num_generations()
+        return [f"{r // g}_{r % g}" for r in (steps * n + rows).tolist()]
 
     def _rows_of(self, size: int) -> tuple[int, NDArray[np.int64]]:
         """Global rows of a micro-batch of the iterator, and the numbers of its rows."""
         if self._replicated:
             return size, np.arange(size)
         n = self._arrays.layout.global_rows(size)
-        check_whole_groups(self._arrays.layout, n, self._g)
+        check_whole_groups(self._arrays.layout, n, self._num_generations())
         return n, self._arrays.layout.local_rows(n)
 
     def _process_accumulated_batches(
@@ -250,83 +235,99 @@ class ShardedGRPOLearner(grpo_learner.GRPOLearner):
         """
         if not micro_batches:
             return []
-        layout = self._arrays.layout
+        layout, g = self._arrays.layout, self._num_generations()
         sizes = [self._rows_of(size)[0] for size in micro_batch_sizes]
         rows = merge_local(micro_batches, sizes, layout, replicated=self._replicated)
-        row_ids = row_ids_of(rows["trajectory_ids"], self._g)
-        rollouts = self._sample(rows["prompts"], row_ids, sizes, mode)
-        owned = Attempt(lambda: self._owned_rollouts(rows, row_ids, rollouts, mode))
-        handle = Attempt(lambda: self._client.submit(owned.get()))
-        ref_logps, old_logps = self._log_probs(rollouts, sizes)
+        row_ids = row_ids_of(rows["trajectory_ids"], g)
+        rollouts, submission = self._sample_and_send(rows, row_ids, sum(sizes), mode)
+        logps = self._sampling.log_probs(
+            rollouts,
+            self._sampling.runs(self._compute_logps_micro_batch_size, sum(sizes)),
+            reference=self._wants_reference(),
+            old=self._wants_old(),
+        )
         place = f"rewards of step {self.rl_cluster.global_steps} ({mode})"
-        dump = functools.partial(self._dump.write, owned.value) if self._dump else None
-        rewards = self._rewards.wait(handle, place, dump)
+        dump = functools.partial(self._dump_rows, submission) if self._dump else None
+        rewards = self._rewards.wait(submission, place, dump)
         self.rl_cluster.buffer_metrics(
             {f"rewards/failed/{k}": (v, np.sum) for k, v in sorted(rewards.failed.items())},
             mode=mode,
         )
+        samples = self._samples(submission, rewards.values)
+        owned_shards = len(layout.owned_shards)
+        values = submission.in_held_order(rewards.values, owned_shards)
         examples = []
         start = 0
-        samples = self._samples(owned.value, rewards.values)
         for index, n in enumerate(sizes):
             stop = start + layout.rows_per_shard(n)
             part = self._arrays.part_of_each_shard if len(sizes) > 1 else _whole
-            tokens, ref, old = part((rollouts_tree(rollouts), ref_logps, old_logps), start, stop)
-            mine = rows_of_part(rewards.values, sizes, index, len(layout.owned_shards))
-            advantages, metrics = self._advantages(mine, n)
+            tokens, ref, old = part((rollouts_tree(rollouts), *logps), start, stop)
+            mine = rows_of_part(values, sizes, index, owned_shards)
+            packed = self._arrays.from_owned_rows(mine, n)
+            example, metrics = self._make_example(tokens, ref, old, packed, mode)
             self._report(metrics, tokens["completion_mask"], n, mode, rewards.wait_s, samples)
-            examples.append(
-                grpo_learner.TrainExample(
-                    **tokens,
-                    ref_per_token_logps=ref,
-                    old_per_token_logps=old,
-                    advantages=advantages,
-                )
-            )
+            examples.append(example)
             start = stop
         return examples
 
-    def _sample(
-        self, prompts: list[str], row_ids: NDArray[np.int64], sizes: list[int], mode: Mode
-    ) -> RolloutArrays:
-        """Samples merged rows in runs of rollout_micro_batch_size prompts."""
-        config = self.rl_cluster.get_rollout_config(mode)
-        length = config.max_prompt_length
-        if self._prompt_length > length:
-            length = tunix_utils.next_power_of_2(self._prompt_length)
-        held = len(self._arrays.layout.local_shards)
-        per_shard = len(prompts) // held
-        runs = self._runs(self._rollout_micro_batch_size, sum(sizes), per_shard)
-        ids = row_ids.reshape(held, per_shard)
-        texts = np.array(prompts, dtype=object).reshape(held, per_shard)
-        stream = _EVAL_STREAM if mode == Mode.EVAL else 0
-        with self.rl_cluster._get_mesh_and_logical_axis_rules_cm(Role.ROLLOUT):  # noqa: SLF001
-            parts = [
-                rollouts_tree(
-                    self._rollout.generate_arrays(
-                        texts[:, run].reshape(-1).tolist(),
-                        ids[:, run].reshape(-1),
-                        config,
-                        prompt_length=length,
-                        stream=stream,
-                    )
-                )
-                for run in runs
-            ]
-        return RolloutArrays(**self._arrays.join_each_shard(parts))
+    def _make_example(
+        self,
+        tokens: dict[str, jax.Array],
+        ref: jax.Array | None,
+        old: jax.Array | None,
+        packed: jax.Array,
+        mode: Mode,
+    ) -> tuple[Any, dict[str, Any]]:
+        """Makes the train example of a micro-batch, for the algorithm.
 
-    def _runs(self, micro_batch_size: int, n: int, per_shard: int) -> list[slice]:
-        """Slices of each shard's rows that make runs of micro_batch_size prompts in all."""
-        layout = self._arrays.layout
-        share = 1 if self._replicated else layout.shards / len(layout.local_shards)
-        rows = round(micro_batch_size * share) * self._g
-        if rows % layout.shards:
-            raise ValueError(
-                f"a micro-batch of {rows} rows must be a multiple of the {layout.shards} data"
-                " shards. Change the micro-batch sizes or num_generations."
-            )
-        step = min(rows, n) // layout.shards
-        return list(rl_utils.chunk_slices_by_size(stop=per_shard, step=step))
+        Args:
+            tokens: prompt and completion ids and masks, by Tunix's names.
+            ref: reference log-probabilities, where `_wants_reference`.
+            old: old log-probabilities, where `_wants_old`.
+            packed: rewards, float32 [R, B, 2 F + 3], see `trainer.advantage.pack`.
+            mode: train or eval.
+
+        Returns:
+            Tunix's train example, and the metrics of `trainer.advantage.reward_step` as arrays
+            that every process can read.
+        """
+        raise NotImplementedError
+
+    def _wants_reference(self) -> bool:
+        """Whether the algorithm needs log-probabilities of the reference model."""
+        return bool(self.algo_config.beta)
+
+    def _wants_old(self) -> bool:
+        """Whether the algorithm needs log-probabilities from before the update."""
+        return bool(self._num_iterations() > 1)
+
+    def _sample_and_send(
+        self, rows: dict[str, Any], row_ids: NDArray[np.int64], n: int, mode: Mode
+    ) -> tuple[RolloutArrays, Submission]:
+        """Samples run by run; a run's rows go out while the device samples the next one."""
+        runs = self._sampling.runs(self._rollout_micro_batch_size, n)
+        submission = Submission(self._client.submit)
+
+        def send(places: NDArray[np.int64], rollouts: RolloutArrays) -> None:
+            mine = {name: [values[i] for i in places] for name, values in rows.items()}
+            submission.send(lambda: self._owned_rollouts(mine, row_ids[places], rollouts, mode))
+
+        sampled: list[RolloutArrays] = []
+        # A group whose rows come from two runs is sent whole, when all are there.
+        by_run = all((run.stop - run.start) % self._num_generations() == 0 for run in runs)
+        for part in self._sampling.sample(rows["prompts"], row_ids, runs, mode):
+            sampled.append(part)
+            if by_run and len(sampled) > 1:
+                send(self._places(runs[len(sampled) - 2], row_ids), sampled[-2])
+        rollouts = self._sampling.join(sampled)
+        if by_run:
+            send(self._places(runs[-1], row_ids), sampled[-1])
+        else:
+            send(np.arange(len(row_ids)), rollouts)
+        return rollouts, submission
+
+    def _places(self, run: slice, row_ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        return self._sampling.local_rows_of(run, len(row_ids))
 
     def _owned_rollouts(
         self, rows: dict[str, Any], row_ids: NDArray[np.int64], rollouts: RolloutArrays, mode: Mode
@@ -346,51 +347,17 @@ class ShardedGRPOLearner(grpo_learner.GRPOLearner):
         }
         return codec.LocalRollouts(
             row_ids=row_ids[keep],
-            group_ids=row_ids[keep] // self._g,
+            group_ids=row_ids[keep] // self._num_generations(),
             prompts=[rows["prompts"][i] for i in keep],
             completion_ids=completion_ids,
             end_token_ids=self._rollout.end_token_ids(self.rl_cluster.get_rollout_config(mode)),
             pad_token_id=self._rollout.pad_id(),
             columns=columns,
             completion_prefixes=[self._prefix] * len(keep) if self._prefix else None,
-            num_generations=self._g,
+            num_generations=self._num_generations(),
             step=self.rl_cluster.global_steps,
             mode=str(mode),
         )
-
-    def _log_probs(self, rollouts: RolloutArrays, sizes: list[int]) -> tuple[Any, Any]:
-        """Computes reference and old log-probabilities where the algorithm wants them."""
-        layout = self._arrays.layout
-        per_shard = layout.rows_per_shard(sum(sizes))
-        runs = self._runs(self._compute_logps_micro_batch_size, sum(sizes), per_shard)
-        cluster, ref, old = self.rl_cluster, [], []
-        tokens = {"p": rollouts.prompt_ids, "c": rollouts.completion_ids}
-        want_ref, want_old = self.algo_config.beta != 0.0, self.algo_config.num_iterations > 1
-        for run in runs if want_ref or want_old else []:
-            part = (
-                self._arrays.part_of_each_shard(tokens, run.start, run.stop)
-                if len(runs) > 1
-                else tokens
-            )
-            if want_ref:
-                ref.append(
-                    cluster.get_ref_per_token_logps(
-                        part["p"], part["c"], self._rollout.pad_id(), self._rollout.eos_id()
-                    )
-                )
-            if want_old:
-                old.append(cluster.get_old_per_token_logps(part["p"], part["c"]))
-        pin = self._arrays.row_sharding
-        join = self._arrays.join_each_shard
-        return tuple(  # type: ignore[return-value]
-            join([jax.device_put(x, pin) for x in parts]) if parts else None for parts in (ref, old)
-        )
-
-    def _advantages(self, packed: NDArray[np.float32], n: int) -> tuple[jax.Array, dict[str, Any]]:
-        contributions = self._arrays.from_owned_rows(packed, n)
-        step = advantage.reward_step(self._arrays.row_sharding, self._arrays.replicated, self._g)
-        _, _, _, advantages, metrics = step(contributions)
-        return advantages, {name: np.asarray(value) for name, value in metrics.items()}
 
     def _report(
         self,
@@ -424,11 +391,16 @@ class ShardedGRPOLearner(grpo_learner.GRPOLearner):
                 )
             )
 
+    def _dump_rows(self, submission: Submission, rewards: codec.RowRewards) -> None:
+        assert self._dump is not None
+        self._dump.write(submission.rollouts, rewards)
+
     def _samples(
-        self, owned: codec.LocalRollouts, packed: NDArray[np.float32], count: int = 4
+        self, submission: Submission, packed: NDArray[np.float32], count: int = 4
     ) -> list[tuple[str, str, float]]:
         if self._on_step is None:
             return []
+        owned = submission.rollouts
         ids = owned.completion_ids[:count]
         lengths = codec.completion_lengths(ids, owned.end_token_ids)
         decode = self.rl_cluster.tokenizer.decode
@@ -438,16 +410,6 @@ class ShardedGRPOLearner(grpo_learner.GRPOLearner):
                 owned.prompts[:count], ids, lengths, packed[:count, -3:], strict=True
             )
         ]
-
-
-def rollouts_tree(rollouts: RolloutArrays) -> dict[str, jax.Array]:
-    """The arrays of a train example that come from the rollout, by Tunix's names."""
-    return {
-        "prompt_ids": rollouts.prompt_ids,
-        "prompt_mask": rollouts.prompt_mask,
-        "completion_ids": rollouts.completion_ids,
-        "completion_mask": rollouts.completion_mask,
-    }
 
 
 def _whole(tree: Any, _start: int, _stop: int) -> Any:

@@ -21,8 +21,8 @@ from tunix.rl.rollout.base_rollout import RolloutConfig
 from tunix.sft import hooks
 
 from trainer import peers, recipes
+from trainer.algorithms import ShardedGRPOLearner
 from trainer.client import RewardClient
-from trainer.learner import ShardedGRPOLearner
 from trainer.progress import Progress
 from trainer.recipes.recipe import RecipeError
 from trainer.rollout import ShardedRollout

@@ -178,14 +178,16 @@ SCENARIOS = [
     {"run": "train", "steps": 5, "order": [0, 2, 1, 3]},
     {"run": "train", "steps": 2, "eval_every": 1},
     {"run": "reward_step_hlo"},
+    {"run": "train", "name": "runs", "steps": 2, "rollout_micro": 4},
+    {"run": "train", "name": "torn runs", "steps": 1, "rollout_micro": 1},
 ]
 LOCAL = {"run": "train", "steps": 3, "data": "local", "shares": 2, "share_of": [0, 1]}
 TWO_PROCESS_SCENARIOS = [
     *SCENARIOS,
-    LOCAL,
-    {**LOCAL, "share_of": [0, 0]},
-    {"run": "stock_rollout"},
-    {"run": "agreement"},
+    {**LOCAL, "name": "local"},
+    {**LOCAL, "name": "copies", "share_of": [0, 0]},
+    {"run": "stock_rollout", "name": "stock"},
+    {"run": "agreement", "name": "agreement"},
 ]
 DISAGREEMENTS = [
     {**LOCAL, "name": "uneven", "batches_less": [0, 1]},

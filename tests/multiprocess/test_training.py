@@ -86,6 +86,20 @@ def test_replicas_across_processes_are_scored_by_one(two: Run) -> None:
     assert [len(r) for r in two.of(5, 1)["row_ids"]] == [0] * 5
 
 
+@pytest.mark.parametrize(("scenario", "calls"), [("runs", [8, 8, 8, 8]), ("torn runs", [16])])
+def test_rows_are_sent_as_they_are_sampled(
+    one: Run, two: Run, scenario: str, calls: list[int]
+) -> None:
+    """A rollout micro-batch is a call of its own, unless it tears groups; nothing else changes."""
+    for run in (one, two):
+        got, want = run.of(scenario), one.of(0)
+        steps = len(got["rewards"])
+        for name in ("tokens", "advantages", "rewards"):
+            assert got[name] == want[name][:steps], name
+    for process in (0, 1):
+        assert [len(call) for call in two.of(scenario, process)["row_ids"]] == calls
+
+
 def test_samples_differ_from_step_to_step(one: Run) -> None:
     """The row id is in the sampling key: the same prompts give other samples next time."""
     tokens = one.of(3)["tokens"]
@@ -94,7 +108,7 @@ def test_samples_differ_from_step_to_step(one: Run) -> None:
 
 def test_local_data_equals_replicated(one: Run, two: Run) -> None:
     """Each process iterating its own prompts is the same run as the global batch."""
-    got, want = two.of(8), one.of(0)
+    got, want = two.of("local"), one.of(0)
     assert got["tokens"] == want["tokens"][:3]
     assert got["rewards"] == want["rewards"][:3]
 
@@ -102,7 +116,7 @@ def test_local_data_equals_replicated(one: Run, two: Run) -> None:
 def test_same_data_on_both_processes_is_refused(two: Run) -> None:
     """Two processes with the same prompts as "their own" would train on copies."""
     for process in (0, 1):
-        error = two.results[process][9]["error"]
+        error = two.raw("copies", process)["error"]
         assert "same prompts" in error
         assert "data='replicated'" in error
 
@@ -123,7 +137,7 @@ def test_stock_sampler_fails_where_ours_works(two: Run) -> None:
     """Why this project exists: Tunix's sampler raises on sharded prompts or mixes rows up."""
     wrong = 0
     for process in (0, 1):
-        result = two.of(10, process)
+        result = two.of("stock", process)
         assert "addressable" in result["sharded_prompts"]
         assert result["ours"] == result["right_completions"]
         wrong += result["local_prompt_completions"] != result["right_completions"]
@@ -133,17 +147,17 @@ def test_stock_sampler_fails_where_ours_works(two: Run) -> None:
 def test_late_process_is_named(two: Run) -> None:
     """The others raise within the bound and say who is missing; later they agree again."""
     missing = r"processes \[1\] did not come to 'a place' within \d+ s \(process 0 waited\)"
-    assert re.search(missing, two.of(11, 0)["late"])
-    assert "process 1 came to 'a place' after others" in two.of(11, 1)["late"]
+    assert re.search(missing, two.of("agreement", 0)["late"])
+    assert "process 1 came to 'a place' after others" in two.of("agreement", 1)["late"]
     for process in (0, 1):
-        assert two.of(11, process)["values"] == [{"process": 0}, {"process": 1}]
+        assert two.of("agreement", process)["values"] == [{"process": 0}, {"process": 1}]
 
 
 def test_processes_at_different_places_are_told_apart(two: Run) -> None:
     """A process that made another call is an error with both places on every process."""
     for process in (0, 1):
-        assert "'place 0'" in two.of(11, process)["places"]
-        assert "'place 1'" in two.of(11, process)["places"]
+        assert "'place 0'" in two.of("agreement", process)["places"]
+        assert "'place 1'" in two.of("agreement", process)["places"]
 
 
 @pytest.mark.parametrize("scenario", ["mask", "value"])

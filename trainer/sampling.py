@@ -1,0 +1,143 @@
+# Copyright 2026 The Shardward Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Sampling and log-probabilities of merged rows, in micro-batches. The same calls on all processes.
+
+Legend: B global rows, b local rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+from tunix.generate import utils as tunix_utils
+from tunix.rl import utils as rl_utils
+from tunix.rl.rl_cluster import Mode, RLCluster, Role
+
+from trainer.rollout import RolloutArrays, ShardedRollout
+
+_EVAL_STREAM = 1
+
+
+class Sampling:
+    """Runs the models of a cluster over rows that lie shard by shard."""
+
+    def __init__(self, cluster: RLCluster, *, num_generations: int, replicated: bool) -> None:
+        """Takes the cluster.
+
+        Args:
+            cluster: with a `ShardedRollout`.
+            num_generations: G, rows of a prompt.
+            replicated: whether micro-batch sizes count prompts of all processes.
+        """
+        self._cluster = cluster
+        self._rollout: ShardedRollout = cluster.rollout
+        self._arrays = self._rollout.arrays
+        self._g = num_generations
+        self._replicated = replicated
+        self._prompt_length = 0
+
+    def grow_prompt_length(self, length: int) -> None:
+        """Remembers the longest prompt of all processes; it never shrinks, so shapes stay."""
+        self._prompt_length = max(self._prompt_length, length)
+
+    def runs(self, micro_batch_size: int, n: int) -> list[slice]:
+        """Slices of each shard's rows that make runs of micro_batch_size prompts in all.
+
+        Args:
+            micro_batch_size: prompts, of all processes if replicated, else of this one.
+            n: global rows, B.
+
+        Raises:
+            ValueError: a run can't be split over the shards.
+        """
+        layout = self._arrays.layout
+        share = 1 if self._replicated else layout.shards / len(layout.local_shards)
+        rows = round(micro_batch_size * share) * self._g
+        if rows % layout.shards:
+            raise ValueError(
+                f"a micro-batch of {rows} rows must be a multiple of the {layout.shards} data"
+                " shards. Change the micro-batch sizes or num_generations."
+            )
+        step = min(rows, n) // layout.shards
+        return list(rl_utils.chunk_slices_by_size(stop=layout.rows_per_shard(n), step=step))
+
+    def local_rows_of(self, run: slice, b: int) -> NDArray[np.int64]:
+        """Places of a run's rows among the b rows of this process, shard by shard."""
+        held = len(self._arrays.layout.local_shards)
+        rows: NDArray[np.int64] = np.arange(b).reshape(held, -1)[:, run].reshape(-1)
+        return rows
+
+    def sample(
+        self, prompts: list[str], row_ids: NDArray[np.int64], runs: list[slice], mode: Mode
+    ) -> Iterator[RolloutArrays]:
+        """Samples run by run; each is under way on the device when it is yielded.
+
+        Args:
+            prompts: of the b rows of this process.
+            row_ids: int64 [b].
+            runs: slices of each shard's rows.
+            mode: train or eval.
+        """
+        config = self._cluster.get_rollout_config(mode)
+        length = config.max_prompt_length
+        if self._prompt_length > length:
+            length = tunix_utils.next_power_of_2(self._prompt_length)
+        stream = _EVAL_STREAM if mode == Mode.EVAL else 0
+        for run in runs:
+            rows = self.local_rows_of(run, len(prompts))
+            with self._cluster._get_mesh_and_logical_axis_rules_cm(Role.ROLLOUT):  # noqa: SLF001
+                sampled = self._rollout.generate_arrays(
+                    [prompts[i] for i in rows],
+                    row_ids[rows],
+                    config,
+                    prompt_length=length,
+                    stream=stream,
+                )
+            yield sampled
+
+    def join(self, parts: list[RolloutArrays]) -> RolloutArrays:
+        """Joins runs to the rows of all of them."""
+        return RolloutArrays(**self._arrays.join_each_shard([rollouts_tree(p) for p in parts]))
+
+    def log_probs(
+        self, rollouts: RolloutArrays, runs: list[slice], *, reference: bool, old: bool
+    ) -> tuple[jax.Array | None, jax.Array | None]:
+        """Computes reference and old log-probabilities, float32 [B, T] each, where wanted."""
+        cluster, of_ref, of_old = self._cluster, [], []
+        tokens = {"p": rollouts.prompt_ids, "c": rollouts.completion_ids}
+        for run in runs if reference or old else []:
+            part = (
+                self._arrays.part_of_each_shard(tokens, run.start, run.stop)
+                if len(runs) > 1
+                else tokens
+            )
+            if reference:
+                of_ref.append(
+                    cluster.get_ref_per_token_logps(
+                        part["p"], part["c"], self._rollout.pad_id(), self._rollout.eos_id()
+                    )
+                )
+            if old:
+                of_old.append(cluster.get_old_per_token_logps(part["p"], part["c"]))
+        return self._joined(of_ref), self._joined(of_old)
+
+    def _joined(self, parts: list[jax.Array]) -> jax.Array | None:
+        if not parts:
+            return None
+        pin = self._arrays.row_sharding
+        whole: jax.Array = self._arrays.join_each_shard([jax.device_put(x, pin) for x in parts])
+        return whole
+
+
+def rollouts_tree(rollouts: RolloutArrays) -> dict[str, Any]:
+    """The arrays of a train example that come from the rollout, by Tunix's names."""
+    return {
+        "prompt_ids": rollouts.prompt_ids,
+        "prompt_mask": rollouts.prompt_mask,
+        "completion_ids": rollouts.completion_ids,
+        "completion_mask": rollouts.completion_mask,
+    }
