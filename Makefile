@@ -28,7 +28,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 test: $(STAMP) ## all tests, about 18 minutes on 2 cores
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -n 2 --no-loadscope-reorder
 
 test-fast: $(STAMP) ## tests without several JAX processes
 	$(BIN)/python -m pytest -m 'not multiprocess'

@@ -1,19 +1,35 @@
 # Copyright 2026 The Shardward Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Shares the tests out among the processes of pytest-xdist."""
+"""Shares the tests out between two processes of pytest-xdist.
+
+The tests with JAX processes keep both cores busy at times, most others wait for clocks: one
+process has the former, one after the other, while the second has the rest.
+"""
 
 from __future__ import annotations
 
-import pytest
+from typing import TYPE_CHECKING, Any
+
+from xdist.scheduler import LoadScopeScheduling
+
+if TYPE_CHECKING:
+    import pytest
+
+_TOGETHER = "tests/multiprocess/"
 
 
-@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in a hook of its own
+class _ByFile(LoadScopeScheduling):
+    """Keeps each file in one process, so that its fixtures are made once."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return _TOGETHER if nodeid.startswith(_TOGETHER) else nodeid.partition("::")[0]
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
+    """Takes the place of --dist."""
+    return _ByFile(config, log)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keeps each file together; the tests with JAX processes share theirs and come first.
-
-    They are the longest, and most other tests wait for clocks: both fit on two cores at once.
-    """
-    items.sort(key=lambda item: item.get_closest_marker("multiprocess") is None)
-    for item in items:
-        together = item.get_closest_marker("multiprocess") is not None
-        item.add_marker(pytest.mark.xdist_group("multiprocess" if together else item.path.name))
+    """Puts the tests with JAX processes first, since they take longest."""
+    items.sort(key=lambda item: not item.nodeid.startswith(_TOGETHER))
