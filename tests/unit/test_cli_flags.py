@@ -1,6 +1,6 @@
 # Copyright 2026 The Shardward Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Flags and exit codes of `grpo-train`, and of the launcher."""
+"""Flags and exit codes of `grpo-train`, and of the demo."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from deploy.local import launch
+from deploy.local import demo
 from trainer import cli, recipes
 from trainer.errors import InvalidRequest, ProcessesDisagree, Unavailable
 from trainer.run_config import ConfigError, RunConfig, in_cluster, parse_mesh
@@ -54,7 +54,7 @@ def test_flags_are_frozen():
 
 @pytest.mark.parametrize(
     ("parser", "config"),
-    [(cli.make_parser(), RunConfig), (launch.make_parser(), launch.LaunchConfig)],
+    [(cli.make_parser(), RunConfig), (demo.make_parser(), demo.DemoConfig)],
 )
 def test_one_flag_for_each_field(parser, config):
     """Flags have the names of the config's fields."""
@@ -164,6 +164,6 @@ def test_scheduler_is_recognised(environment, expected):
         ("smollm2", 4, {"fsdp": 4, "tp": 1}),
     ],
 )
-def test_launcher_fits_the_mesh(name, devices, mesh):
-    """The launcher keeps the recipe's tp where the devices allow it."""
-    assert launch.mesh_for(recipes.load(name), devices) == mesh
+def test_demo_fits_the_mesh(name, devices, mesh):
+    """The demo keeps the recipe's tp where the devices allow it."""
+    assert demo.mesh_for(recipes.load(name), devices) == mesh
