@@ -33,6 +33,8 @@ from reward_server.remote_worker import Piece, RemoteWorker
 from reward_server.turns import Turns
 
 NOTICE_S = 10.0
+# Pieces are sent before a slot is free while more than so many rows wait for each slot.
+_AHEAD_ROWS = 3
 # A worker whose queue is full gets nothing for so long.
 REST_S = 0.5
 # Codes after which a piece goes to another worker: the connection was lost, the worker drains or
@@ -180,10 +182,12 @@ class WorkerRouter:
             task.add_done_callback(functools.partial(self._ended, worker, call))
 
     def _freest(self) -> RemoteWorker | None:
+        # Towards the end a piece that is sent ahead would wait while another worker has nothing.
+        ahead = self._calls.queued > _AHEAD_ROWS * self.slots * self.rows_per_slot
         # Servers that share idle workers must not all begin with the same one.
         return max(
-            (worker for worker in self._workers if worker.free(self._size.row_s) > 0),
-            key=lambda worker: (worker.free(self._size.row_s), random.random()),  # noqa: S311
+            (worker for worker in self._workers if worker.free(ahead=ahead) > 0),
+            key=lambda worker: (worker.free(ahead=ahead), random.random()),  # noqa: S311
             default=None,
         )
 
@@ -225,8 +229,9 @@ class WorkerRouter:
         scores = messages.to_scores(response.rewards, stop - start)
         errors = [dataclasses.replace(e, worker=worker.address) for e in scores.errors]
         call.store(start, dataclasses.replace(scores, errors=errors))
-        worker.heard = time.monotonic()
-        self._size.observe(stop - start, scores.decode_s + float(scores.score_s.sum()))
+        rows = stop - start
+        self._size.observe(rows, scores.decode_s + float(scores.score_s.sum()))
+        worker.answered(waited_s=scores.queue_s, piece_s=rows * (self._size.row_s or 0.0))
 
     def _ended(self, worker: RemoteWorker, call: RoutedCall, task: asyncio.Task[None]) -> None:
         worker.pieces.pop(task, None)
