@@ -101,11 +101,18 @@ class PieceSize:
         share = 1 - (1 - _SMOOTHING) ** rows
         self.row_s += share * (cost - self.row_s)
 
-    def rows(self, queued: int, slots: int, rows_per_slot: int) -> int:
-        """Rows of the next piece, when so many are waiting for so many slots."""
+    def rows(self, queued: int, *, slots: int, free: int, rows_per_slot: int) -> int:
+        """Rows of the next piece.
+
+        Args:
+            queued: rows that are waiting.
+            slots: of all workers.
+            free: pieces that the workers can take now.
+            rows_per_slot: rows that a slot works on side by side.
+        """
         if rows_per_slot > 1:
-            # Rows of async functions run side by side: the slots share all there are.
-            return max(1, min(rows_per_slot, MAX_PIECE_ROWS, math.ceil(queued / max(1, slots))))
+            # Many wait no longer than few: what can be taken now shares all there are.
+            return max(1, min(rows_per_slot, MAX_PIECE_ROWS, math.ceil(queued / max(1, free))))
         if self.row_s is None:
             return 1
         row_s = max(self.row_s, 1e-9)

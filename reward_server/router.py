@@ -170,26 +170,26 @@ class WorkerRouter:
 
     def _dispatch(self) -> None:
         """Gives out rows as long as a worker can take some; calls of other callers in turn."""
-        while (worker := self._freest()) is not None:
-            call = self._calls.take()
-            if call is None:
+        while queued := self._calls.queued:
+            slots = self.slots
+            # Towards the end a piece that is sent ahead would wait while a worker has nothing.
+            ahead = queued > _AHEAD_ROWS * slots * self.rows_per_slot
+            free = {worker: worker.free(ahead=ahead) for worker in self._workers}
+            # Servers that share idle workers must not all begin with the same one.
+            worker = max(free, key=lambda worker: (free[worker], random.random()), default=None)  # noqa: S311
+            if worker is None or free[worker] <= 0 or (call := self._calls.take()) is None:
                 return
-            rows = self._size.rows(self._calls.queued, self.slots, worker.rows_per_slot)
+            rows = self._size.rows(
+                queued,
+                slots=slots,
+                free=sum(max(0, pieces) for pieces in free.values()),
+                rows_per_slot=worker.rows_per_slot,
+            )
             piece = Piece(call, *call.take(rows))
             task = asyncio.create_task(self._send(worker, piece))
             worker.add(task, piece)
             call.running.add(task)
             task.add_done_callback(functools.partial(self._ended, worker, call))
-
-    def _freest(self) -> RemoteWorker | None:
-        # Towards the end a piece that is sent ahead would wait while another worker has nothing.
-        ahead = self._calls.queued > _AHEAD_ROWS * self.slots * self.rows_per_slot
-        # Servers that share idle workers must not all begin with the same one.
-        return max(
-            (worker for worker in self._workers if worker.free(ahead=ahead) > 0),
-            key=lambda worker: (worker.free(ahead=ahead), random.random()),  # noqa: S311
-            default=None,
-        )
 
     async def _send(self, worker: RemoteWorker, piece: Piece) -> None:
         call, start, stop = piece.call, piece.start, piece.stop
