@@ -154,7 +154,7 @@ def draw(results: dict[str, Any], path: Path) -> None:
         )
     axes[0].set(
         xscale="log",
-        xlim=(0.85, 22),
+        xlim=(0.85, 26),
         yscale="log",
         xlabel="worker processes",
         ylabel="rows a second",

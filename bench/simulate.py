@@ -143,11 +143,20 @@ def step(costs: Costs, workers: int, row_s: float, seed: int) -> dict[str, float
     return {
         "seconds": max(ends),
         "over_ideal": max(ends) / ideal,
+        "one_queue_over_ideal": _one_queue(rows, workers * SLOTS) / ideal,
         "pieces": len(arrivals),
         "queue_mib_of_a_worker": most_queued * TOKENS * _BYTES_A_TOKEN / 2**20,
         "worker_main_s": (len(arrivals) * costs.worker_piece_s + ROWS * costs.worker_row_s)
         / workers,
     }
+
+
+def _one_queue(rows: list[float], slots: int) -> float:
+    """Makespan if all rows waited in one queue and nothing cost anything beside them."""
+    ends = [0.0] * slots
+    for row in rows:
+        heapq.heapreplace(ends, ends[0] + row)
+    return max(ends)
 
 
 def _work(
@@ -206,7 +215,8 @@ def main() -> None:
             large["steps"].append({"row_s": row_s, "workers": workers, **mean})
             print(
                 f"{row_s * 1e3:6g} ms a row, {workers:3d} workers: {mean['seconds']:7.2f} s,"
-                f" {mean['over_ideal']:.2f} of ideal, {mean['pieces']:.0f} pieces,"
+                f" {mean['over_ideal']:.2f} of ideal, one queue"
+                f" {mean['one_queue_over_ideal']:.2f}, {mean['pieces']:.0f} pieces,"
                 f" {mean['queue_mib_of_a_worker']:.1f} MiB in a worker's queue,"
                 f" {mean['worker_main_s']:.2f} s of a worker's main process"
             )

@@ -19,7 +19,7 @@ from reward_server.batch import Batch, Scores
 MAX_PIECE_ROWS = 256
 # What a worker is asked to do at a time: long beside the way back and forth, short beside a step.
 _PIECE_S = 0.05
-_LEAST_PIECE_S = 0.002
+_LEAST_PIECE_S = 0.005
 _SMOOTHING = 0.1
 
 

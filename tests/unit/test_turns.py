@@ -77,9 +77,9 @@ def test_a_caller_that_comes_back_waits_its_turn():
         (None, 1000, 8, 1, 1),  # nobody knows yet
         (0.1, 1000, 8, 1, 1),  # dear rows one by one
         (0.005, 1000, 8, 1, 10),  # 50 ms
-        (0.005, 64, 1, 1, 4),  # smaller towards the end
+        (0.005, 64, 8, 1, 4),  # smaller towards the end
         (0.000_01, 10_000, 8, 1, MAX_PIECE_ROWS),
-        (0.000_01, 64, 8, 1, 200),  # the way back and forth costs more than that
+        (0.000_05, 64, 8, 1, 100),  # the way back and forth costs more than that
         (4.0, 512, 2, 256, 256),  # async rows side by side
         (4.0, 256, 1, 256, 256),  # as many as there are for the only free slot
         (4.0, 100, 2, 256, 50),
