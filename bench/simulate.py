@@ -26,7 +26,7 @@ import psutil
 
 from bench import fleet
 from bench.scale import OUT
-from reward_server.pieces import PieceSize
+from reward_server.piece_size import PieceSize
 from trainer import RewardClient
 from trainer.codec import LocalRollouts
 

@@ -28,7 +28,8 @@ from reward_server import messages
 from reward_server.batch import Batch, RewardFnInfo, Scores, WorkersUnavailable
 from reward_server.credentials import ClientCredentials
 from reward_server.membership import Membership
-from reward_server.pieces import PieceSize, RoutedCall, gather
+from reward_server.piece_size import PieceSize
+from reward_server.pieces import RoutedCall, gather
 from reward_server.remote_worker import Piece, RemoteWorker
 from reward_server.turns import Turns
 
@@ -148,6 +149,7 @@ class WorkerRouter:
                 raise call.failed
         finally:
             call.ended.set()
+            self._calls.discard(call)
             for task in call.running:
                 task.cancel()
 
