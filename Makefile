@@ -90,6 +90,7 @@ bench: $(STAMP) ## reward throughput against the floor and Tunix in process
 
 bench-scale: $(STAMP) ## more workers, servers and training processes; the figures of docs/scale.md
 	$(BIN)/python -m bench.scale
+	$(BIN)/python -m bench.simulate
 
 cases: $(STAMP) ## reward functions on the grading cases, beside math-verify and Tunix
 	$(BIN)/python -m bench.cases

@@ -119,6 +119,7 @@ def test_long_rows_are_no_silence(tmp_path, program, files):
     rewards = REWARDS.replace(":steady", ":slow_tail").replace(
         'completion = "x"', 'completion = "x", columns = { seconds = 0 }'
     )
+    rewards += "timeout_s = 60\n"
     files = service.write_files(tmp_path / "slow", rewards=rewards)
     with contextlib.ExitStack() as stack:
         flags = ("--listen", "127.0.0.1:0", *service.files(files), "--slots", 1)
@@ -132,13 +133,13 @@ def test_long_rows_are_no_silence(tmp_path, program, files):
         stack.callback(process.wait, 30)
         stack.callback(process.kill)
         flags = ("--listen", f"unix:{tmp_path}/s", "--tokenizer", files)
-        # Two slots where there is one: the second row waits in the proxy.
-        more = ("--workers", listen, "--worker-slots", 2)
-        server = stack.enter_context(service.command("serve", *flags, *more)).ready()
+        serve = service.command("serve", *flags, "--workers", listen, "--worker-slots", 1)
+        server = stack.enter_context(serve).ready()
         client = RewardClient(server.address, timeout_s=100)
         client.connect()
         stack.callback(client.close)
-        rows = clients.rollouts(2, columns={"seconds": [8.0, 8.0]})
-        assert client.score(rows).totals.tolist() == [1.0, 1.0]
+        # Longer than a server waits before it asks, and for the answer to that.
+        rows = clients.rollouts(1, columns={"seconds": [13.0]})
+        assert client.score(rows).totals.tolist() == [1.0]
         assert "worker left" not in server.log
-        assert service.worker_rows(worker.address) == 2
+        assert service.worker_rows(worker.address) == 1
