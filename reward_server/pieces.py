@@ -18,27 +18,52 @@ from reward_server.batch import Batch, Scores
 
 @dataclasses.dataclass(eq=False)
 class RoutedCall:
-    """One call's rows that have not been given out, and its finished pieces."""
+    """One call's rows that have not been given out, and its finished pieces.
+
+    Attributes:
+        batch: the rows.
+        request_id: its id, of which those of its pieces are made.
+        timeout_s: seconds it was given.
+        deadline: when those are over, `time.monotonic`.
+        next_row: first row that has never been given out.
+        again: ranges of rows whose worker was lost.
+        pieces: answers by first row.
+        scored: rows of those.
+        running: pieces under way.
+        failed: why it can't be completed.
+        ended: set when no more is to be done.
+    """
 
     batch: Batch
     request_id: str
+    timeout_s: float
+    deadline: float
     next_row: int = 0
     again: list[tuple[int, int]] = dataclasses.field(default_factory=list)
     pieces: dict[int, Scores] = dataclasses.field(default_factory=dict)
+    scored: int = 0
     running: set[asyncio.Task[None]] = dataclasses.field(default_factory=set)
-    changed: asyncio.Event = dataclasses.field(default_factory=asyncio.Event)
     failed: Exception | None = None
-    timeout_s: float = 0.0
+    ended: asyncio.Event = dataclasses.field(default_factory=asyncio.Event)
 
     @property
     def queued(self) -> int:
-        """Rows that no worker has."""
+        """Rows that no worker has, as long as the call goes on."""
+        if self.ended.is_set():
+            return 0
         return self.batch.rows - self.next_row + sum(b - a for a, b in self.again)
 
-    @property
-    def scored(self) -> int:
-        """Rows that have been answered."""
-        return sum(len(scores.statuses) for scores in self.pieces.values())
+    def store(self, start: int, scores: Scores) -> None:
+        """Takes the answer to a piece."""
+        self.pieces[start] = scores
+        self.scored += len(scores.statuses)
+        if self.scored == self.batch.rows:
+            self.ended.set()
+
+    def fail(self, error: Exception) -> None:
+        """Ends the call."""
+        self.failed = error
+        self.ended.set()
 
     def take(self, rows: int) -> tuple[int, int]:
         """Takes a lost piece, or else so many new rows."""

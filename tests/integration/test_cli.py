@@ -37,6 +37,7 @@ FLAGS = {
         "--log-json",
         "--log-level",
         "--workers",
+        "--worker-slots",
         "--workers-tls-ca",
         "--workers-tls-cert",
         "--workers-tls-key",
@@ -54,7 +55,7 @@ FLAGS = {
     ],
     "check": ["ADDR", "--timeout-s", "--tls-ca", "--tls-cert", "--tls-key", "--token-file"],
 }
-FLAGS["worker"] = FLAGS["serve"][:-5]
+FLAGS["worker"] = FLAGS["serve"][:-6]
 
 
 @pytest.fixture(scope="module")
@@ -264,6 +265,8 @@ def test_servers_and_workers_by_command_line(tmp_path, files):
         (["--drain-s", "-1"], "`drain_s` must be >= 0"),
         (["--workers", "host"], "`--workers` must be"),
         (["--workers", "a:1", "--slots", "2"], "`--slots` must be given to the workers"),
+        (["--workers", "a:1", "--worker-slots", "0"], "`worker_slots` must be >= 1"),
+        (["--worker-slots", "4"], "must come with `--workers`"),
     ],
 )
 def test_wrong_settings_end_with_code_3(tmp_path, files, args, text, capsys):

@@ -51,7 +51,7 @@ class StubScorer:
     """Gives every row 1.0, or does what `act` does; for what a pool can't be made to do."""
 
     reward_fns = (RewardFnInfo(name="one", weight=1.0, timeout_s=1.0),)
-    slots, workers = 1, 0
+    slots, rows_per_slot, workers = 1, 1, 0
 
     def __init__(self, act=None):
         """Takes a coroutine function that is called before every batch is scored."""
