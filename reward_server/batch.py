@@ -49,6 +49,7 @@ class Batch:
         group_ids: int64 [b], rows of a group are neighbours; None when functions need no groups.
         step: training step, >= 0.
         mode: "train" or "eval".
+        caller: who sent the rows; callers take turns where rows wait.
     """
 
     completion_ids: NDArray[np.int32]
@@ -63,6 +64,7 @@ class Batch:
     group_ids: NDArray[np.int64] | None = None
     step: int = 0
     mode: str = "train"
+    caller: str = ""
 
     @property
     def rows(self) -> int:
@@ -162,6 +164,11 @@ class Scorer(Protocol):
     @property
     def slots(self) -> int:
         """Rows that can be scored at the same time."""
+        ...
+
+    @property
+    def rows_per_slot(self) -> int:
+        """Rows that a slot works on side by side; 1 unless functions are async."""
         ...
 
     @property

@@ -24,6 +24,8 @@ CLIENT_OPTIONS = (
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.max_reconnect_backoff_ms", 2_000),
+    # A name may stand for another address after a restart.
+    ("grpc.dns_min_time_between_resolutions_ms", 2_000),
     ("grpc.enable_http_proxy", 0),
 )
 

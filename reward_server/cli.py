@@ -88,7 +88,13 @@ def build_parser() -> argparse.ArgumentParser:
             "--log-level", default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR")
         )
     serve.add_argument(
-        "--workers", help="HOST:PORT,... or dns:///NAME:PORT; default: run the functions here"
+        "--workers",
+        help="HOST:PORT,..., dns:///NAME:PORT or file:PATH; default: run the functions here",
+    )
+    serve.add_argument(
+        "--worker-slots",
+        type=int,
+        help="slots behind each address, for load balancers; default: what a worker says",
     )
     _add_client_flags(serve, "--workers-", "the workers")
     ask = commands.add_parser("check", help="say what a server or worker is, or what is wrong")
@@ -212,12 +218,18 @@ def _scorer(args: argparse.Namespace, tokenizer: Tokenizer) -> Scorer:
                 raise ConfigError(
                     "`--slots` must be given to the workers when `--workers` is used."
                 )
+            if args.worker_slots is not None and args.worker_slots < 1:
+                raise ConfigError(f"`worker_slots` must be >= 1, got {args.worker_slots}.")
             return WorkerRouter(
-                args.workers, fingerprint=tokenizer.fingerprint, credentials=credentials
+                args.workers,
+                fingerprint=tokenizer.fingerprint,
+                credentials=credentials,
+                worker_slots=args.worker_slots,
             )
-        if credentials.ca or credentials.token:
+        if credentials.ca or credentials.token or args.worker_slots is not None:
             raise ConfigError(
-                "`--workers-tls-ca` and `--workers-token-file` must come with `--workers`."
+                "`--worker-slots`, `--workers-tls-ca` and `--workers-token-file` must come with"
+                " `--workers`."
             )
     if args.rewards is None:
         raise ConfigError("`--rewards` must name a TOML file of reward functions.")

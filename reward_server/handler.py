@@ -96,8 +96,18 @@ class Handler:
         mode: int,
         fingerprint: str,
         timeout_s: float,
+        caller: str = "",
     ) -> types_pb2.RewardBatch:
         """Scores the rows of one call.
+
+        Args:
+            request_id: id of the call.
+            rollouts: the rows.
+            step: training step.
+            mode: a `shardward.v1.Mode`.
+            fingerprint: of the caller's tokenizer; "" is not checked.
+            timeout_s: seconds the caller still waits for.
+            caller: who takes turns with others where rows wait.
 
         Raises:
             RequestError: the request can't be scored as it stands.
@@ -123,7 +133,9 @@ class Handler:
         if running is None:
             size = self._admit(rollouts)
             task = asyncio.create_task(
-                self._score(request_id, rollouts, step=step, mode=mode, timeout_s=timeout_s)
+                self._score(
+                    request_id, rollouts, step=step, mode=mode, timeout_s=timeout_s, caller=caller
+                )
             )
             running = self._running[request_id] = _Running(digest, task, size)
             self._queue_bytes += size
@@ -159,12 +171,14 @@ class Handler:
         step: int,
         mode: int,
         timeout_s: float,
+        caller: str,
     ) -> types_pb2.RewardBatch:
         start = time.monotonic()
         reward_fns = self._scorer.reward_fns
         batch = messages.to_batch(
             rollouts, tokenizer=self._tokenizer, reward_fns=reward_fns, step=step, mode=mode
         )
+        batch = dataclasses.replace(batch, caller=caller)
         scores = await self._scorer.score(batch, timeout_s=timeout_s)
         self.rows_scored += batch.rows
         total_s = time.monotonic() - start
@@ -201,6 +215,7 @@ class Handler:
             ],
             tokenizer_fingerprint=self._tokenizer.fingerprint,
             slots=self._scorer.slots,
+            rows_per_slot=self._scorer.rows_per_slot,
             max_message_bytes=MAX_MESSAGE_BYTES,
             version=version(),
             rows_scored=self.rows_scored,

@@ -9,7 +9,6 @@ itself is handled in `reward_server.child_process`.
 from __future__ import annotations
 
 import asyncio
-import collections
 import contextlib
 import dataclasses
 import logging
@@ -31,6 +30,7 @@ from reward_server.child_process import ChildProcess, ChildSpec
 from reward_server.chunk_size import MAX_CHUNK, ChunkSize
 from reward_server.config import PoolConfig
 from reward_server.frames import Word
+from reward_server.turns import Turns
 
 if TYPE_CHECKING:
     from reward_server.batch import Batch, Scores
@@ -94,7 +94,7 @@ class Pool:
         )
         self._columns: set[str] | None = None
         self._async_limit_s: float | None = None
-        self._queue: collections.deque[Call] = collections.deque()
+        self._queue: Turns[Call] = Turns()
         self._calls: set[Call] = set()
         self._children: set[ChildProcess] = set()
         self._starting: dict[ChildProcess, asyncio.TimerHandle] = {}
@@ -117,6 +117,11 @@ class Pool:
     def slots(self) -> int:
         """Rows that can be scored at the same time."""
         return self._config.slots
+
+    @property
+    def rows_per_slot(self) -> int:
+        """Rows that a child works on side by side: 1 unless functions are async; once started."""
+        return 1 if self._async_limit_s is None else self._config.max_async_rows
 
     @property
     def workers(self) -> int:
@@ -307,11 +312,10 @@ class Pool:
     # Rows: which go where, and what becomes of those of a dead child.
 
     def _dispatch(self) -> None:
-        while self._queue and self._idle and len(self._busy) < self.slots and not self._closed:
-            call = self._queue[0]
-            if not call.ranges:
-                self._queue.popleft()
-                continue
+        while self._idle and len(self._busy) < self.slots and not self._closed:
+            call = self._queue.take()
+            if call is None:
+                return
             start, end = call.take(self._chunk_rows())
             child = self._idle.pop()
             self._chunk_ids += 1
@@ -330,7 +334,7 @@ class Pool:
             child.send(header, binary)
 
     def _chunk_rows(self) -> int:
-        queued = sum(call.queued for call in self._queue)
+        queued = self._queue.queued
         if self._async_limit_s is not None:
             # Waiting rows cost nothing: the children that are free share all there are.
             free = max(1, self.slots - len(self._busy))
@@ -339,7 +343,7 @@ class Pool:
 
     def _steal(self) -> None:
         # Async functions of stolen rows would run twice, and a judge costs money.
-        if any(call.queued for call in self._queue) or self._async_limit_s is not None:
+        if self._queue.queued or self._async_limit_s is not None:
             return
         if self._whole_groups:
             return
@@ -364,8 +368,7 @@ class Pool:
         if call.dropped or not ranges:
             return
         call.put_back(ranges)
-        if call not in self._queue:
-            self._queue.appendleft(call)
+        self._queue.appendleft(call)
 
     def _finish(self, call: Call) -> None:
         if not call.missing and not call.done.done():

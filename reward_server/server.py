@@ -26,6 +26,7 @@ async def _score(
     handler: Handler,
     request: reward_pb2.ScoreRolloutsRequest | scoring_pb2.ScoreRequest,
     context: grpc.aio.ServicerContext[Any, Any],
+    caller: str,
 ) -> types_pb2.RewardBatch:
     """Scores the rows of either service's request, or ends the call with a status."""
     try:
@@ -36,6 +37,7 @@ async def _score(
             mode=request.mode,
             fingerprint=request.tokenizer_fingerprint,
             timeout_s=_time_left_s(context),
+            caller=caller,
         )
     except Exception as error:  # noqa: BLE001 - the boundary: becomes a status
         await status.abort(context, error)
@@ -54,7 +56,7 @@ class RewardService(reward_pb2_grpc.RewardServiceServicer):
         context: grpc.aio.ServicerContext[Any, Any],
     ) -> reward_pb2.ScoreRolloutsResponse:
         """Scores the rows of a training process."""
-        rewards = await _score(self._handler, request, context)
+        rewards = await _score(self._handler, request, context, str(request.process_index))
         return reward_pb2.ScoreRolloutsResponse(
             request_id=request.request_id, rewards=rewards, row_ids=request.rollouts.row_ids
         )
@@ -79,7 +81,7 @@ class ScoringService(scoring_pb2_grpc.ScoringServiceServicer):
         self, request: scoring_pb2.ScoreRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> scoring_pb2.ScoreResponse:
         """Scores rows for a reward server."""
-        rewards = await _score(self._handler, request, context)
+        rewards = await _score(self._handler, request, context, request.caller)
         return scoring_pb2.ScoreResponse(
             request_id=request.request_id, rewards=rewards, row_ids=request.rollouts.row_ids
         )

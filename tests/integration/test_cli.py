@@ -37,6 +37,7 @@ FLAGS = {
         "--log-json",
         "--log-level",
         "--workers",
+        "--worker-slots",
         "--workers-tls-ca",
         "--workers-tls-cert",
         "--workers-tls-key",
@@ -54,7 +55,7 @@ FLAGS = {
     ],
     "check": ["ADDR", "--timeout-s", "--tls-ca", "--tls-cert", "--tls-key", "--token-file"],
 }
-FLAGS["worker"] = FLAGS["serve"][:-5]
+FLAGS["worker"] = FLAGS["serve"][:-6]
 
 
 @pytest.fixture(scope="module")

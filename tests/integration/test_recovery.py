@@ -12,7 +12,7 @@ import signal
 
 import pytest
 
-from reward_server import router
+from reward_server import membership, router
 from reward_server.batch import RowStatus, WorkersUnavailable
 from reward_server.decode import Tokenizer
 from reward_server.router import WorkerRouter
@@ -84,7 +84,7 @@ async def test_workers_killed_again_and_again(tmp_path, start, tokenizer):
             workers[at] = await asyncio.to_thread(start, "worker", addresses[at])
         scores = await call
         await service.happened(lambda: running.workers == 2)
-        assert (running.slots, [w.free for w in running._workers.values()]) == (2, [2, 2])
+        assert (running.slots, [len(w.pieces) for w in running._workers]) == (2, [0, 0])
         again = await running.score(batch(8, tokenizer), timeout_s=60)
     assert (scores.statuses == RowStatus.OK).all()
     assert scores.rewards[:, 0].tolist() == clients.lengths(600)
@@ -106,8 +106,8 @@ async def test_no_worker_left(tmp_path, start, tokenizer, monkeypatch, caplog):
 
 async def test_a_stopped_worker_loses_its_pieces(tmp_path, start, tokenizer, monkeypatch, caplog):
     """A worker that hangs as a whole costs no row; once it goes on, its late answers do no harm."""
-    monkeypatch.setattr(router, "PING_EVERY_S", 0.3)
-    monkeypatch.setattr(router, "PING_TIMEOUT_S", 2.0)
+    monkeypatch.setattr(membership, "PING_EVERY_S", 0.3)
+    monkeypatch.setattr(membership, "PING_TIMEOUT_S", 2.0)
     addresses = [f"unix:{tmp_path}/a", f"unix:{tmp_path}/b"]
     first, second = (start("worker", address) for address in addresses)
     async with routing(",".join(addresses), tokenizer) as running:
@@ -122,7 +122,7 @@ async def test_a_stopped_worker_loses_its_pieces(tmp_path, start, tokenizer, mon
         finally:
             os.kill(second.process.pid, signal.SIGCONT)
         await service.happened(lambda: running.workers == 2)
-        assert [worker.free for worker in running._workers.values()] == [2, 2]
+        assert [len(worker.pieces) for worker in running._workers] == [0, 0]
         again = await running.score(batch(40, tokenizer), timeout_s=60)
     assert (scores.statuses == RowStatus.OK).all()
     assert scores.rewards[:, 0].tolist() == clients.lengths(200)
@@ -133,11 +133,15 @@ async def test_a_stopped_worker_loses_its_pieces(tmp_path, start, tokenizer, mon
 async def test_a_worker_whose_queue_is_full(tmp_path, start, tokenizer):
     """Pieces that a worker refuses for now are given out again, and it stays a worker."""
     worker = start("worker", f"unix:{tmp_path}/a", "--max-queue-mb", "1")
-    rows = service.batch(["x" * 5000] * 200, tokenizer)
-    async with routing(worker.address, tokenizer) as running:
-        scores = await running.score(rows, timeout_s=200)
-        assert running.workers == 1
-    assert scores.rewards[:, 0].tolist() == [5000] * 200
+    rows = service.batch(["x" * 200_000] * 4, tokenizer)
+    async with (
+        routing(worker.address, tokenizer) as first,
+        routing(worker.address, tokenizer) as second,
+    ):
+        calls = [running.score(rows, timeout_s=200) for running in (first, second)]
+        for scores in await asyncio.gather(*calls):
+            assert scores.rewards[:, 0].tolist() == [200_000] * 4
+        assert (first.workers, second.workers) == (1, 1)
     assert service.worker_info(worker.address).calls_refused > 0
 
 

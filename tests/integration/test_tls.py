@@ -14,7 +14,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from shardward.v1 import reward_pb2, reward_pb2_grpc
 
-from reward_server import cli, router
+from reward_server import cli, membership
 from reward_server.batch import StartError
 from reward_server.check import Unreachable, check
 from reward_server.config import ConfigError
@@ -235,7 +235,7 @@ async def test_a_worker_that_can_not_be_trusted_is_named(
 ):
     """The router logs why at once, and says so when it gives up."""
     caplog.set_level(logging.ERROR)
-    monkeypatch.setattr(router, "START_TIMEOUT_S", 4.0)
+    monkeypatch.setattr(membership, "START_TIMEOUT_S", 4.0)
     with contextlib.ExitStack() as stack:
         address = servers.get(kind)
         if address is None:

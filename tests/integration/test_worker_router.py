@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from google.rpc import error_details_pb2
 
-from reward_server import router, status
+from reward_server import membership, router, status
 from reward_server.batch import RowStatus, StartError, WorkersUnavailable
 from reward_server.decode import Tokenizer
 from reward_server.router import WorkerRouter
@@ -46,9 +46,9 @@ def start(files):
 
 
 @contextlib.asynccontextmanager
-async def routing(workers, tokenizer, *, joined=1):
+async def routing(spec, tokenizer, *, joined=1):
     """A started router, once so many workers have joined."""
-    running = WorkerRouter(workers, fingerprint=tokenizer.fingerprint)
+    running = WorkerRouter(spec, fingerprint=tokenizer.fingerprint)
     try:
         await running.start()
         await service.happened(lambda: running.workers >= joined)
@@ -63,8 +63,8 @@ async def test_rows_of_a_killed_worker_go_to_the_other(tmp_path, start, tokenize
     texts = ["x" * (1 + row % 7) for row in range(120)]
     texts[50] = "raise"
     batch = service.batch(texts, tokenizer, seconds=0.02)
-    workers = f"{first.address},{second.address}"
-    async with routing(workers, tokenizer, joined=2) as running:
+    spec = f"{first.address},{second.address}"
+    async with routing(spec, tokenizer, joined=2) as running:
         assert (running.slots, running.workers) == (2, 2)
         assert [fn.name for fn in running.reward_fns] == ["faulty", "length", "slow_tail"]
         call = asyncio.create_task(running.score(batch, timeout_s=60))
@@ -83,8 +83,8 @@ async def test_rows_of_a_killed_worker_go_to_the_other(tmp_path, start, tokenize
 
 async def test_both_workers_are_used_and_no_row_is_scored_twice(tmp_path, start, tokenizer):
     """Rows are shared over TCP and unix sockets alike, and counted once."""
-    workers = start(f"unix:{tmp_path}/a", "127.0.0.1:0")
-    addresses = ",".join(worker.address for worker in workers)
+    started = start(f"unix:{tmp_path}/a", "127.0.0.1:0")
+    addresses = ",".join(worker.address for worker in started)
     async with routing(addresses, tokenizer, joined=2) as running:
         batches = [service.batch(["ab"] * rows, tokenizer, seconds=0.005) for rows in (60, 1, 40)]
         calls = [running.score(batch, timeout_s=60) for batch in batches]
@@ -93,7 +93,7 @@ async def test_both_workers_are_used_and_no_row_is_scored_twice(tmp_path, start,
             assert len(scores.statuses) == batch.rows
         empty = await running.score(service.batch([], tokenizer), timeout_s=10)
         assert empty.rewards.shape == (0, 3)
-    counts = [service.worker_rows(worker.address) for worker in workers]
+    counts = [service.worker_rows(worker.address) for worker in started]
     assert sum(counts) == 101
     assert min(counts) >= 20
 
@@ -141,7 +141,7 @@ async def test_a_worker_with_another_tokenizer_is_refused(tmp_path, start, token
     """The error names both fingerprints."""
     other = service.write_files(tmp_path / "other", end_token="<stop>")
     (worker,) = start(f"unix:{tmp_path}/a", folder=other)
-    monkeypatch.setattr(router, "START_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(membership, "START_TIMEOUT_S", 1.0)
     with pytest.raises(StartError, match="its tokenizer is") as error:
         async with routing(worker.address, tokenizer):
             pass
@@ -189,33 +189,8 @@ async def test_names_are_looked_up(start, tokenizer):
     port = worker.address.rpartition(":")[2]
     async with routing(f"dns:///localhost:{port}", tokenizer) as running:
         scores = await running.score(service.batch(["abc"], tokenizer), timeout_s=30)
-        assert f"127.0.0.1:{port}" in running._workers
+        assert running._workers[f"127.0.0.1:{port}"].usable
     assert scores.rewards[0, 1] == 3
-
-
-async def test_listings_change(tmp_path, start, tokenizer, monkeypatch):
-    """Workers come and go with the name they are listed under; a failed lookup changes nothing."""
-    first, second = start(f"unix:{tmp_path}/a", f"unix:{tmp_path}/b")
-    listed = [first.address]
-
-    async def addresses(spec):
-        if not listed:
-            raise OSError("no name server")
-        return list(listed)
-
-    monkeypatch.setattr(router, "_addresses", addresses)
-    monkeypatch.setattr(router, "RESOLVE_S", 0.05)
-    async with routing("dns:///name:1", tokenizer) as running:
-        listed.append(second.address)
-        await service.happened(lambda: running.workers == 2)
-        listed.clear()
-        await asyncio.sleep(2 * router.RETRY_S)
-        assert running.workers == 2
-        listed.append(second.address)
-        await service.happened(lambda: running.workers == 1)
-        scores = await running.score(service.batch(["abc"], tokenizer), timeout_s=30)
-    assert scores.rewards[0, 1] == 3
-    assert service.worker_rows(second.address) == 1
 
 
 async def test_waiting_is_logged(tmp_path, start, tokenizer, caplog, monkeypatch):
@@ -227,16 +202,19 @@ async def test_waiting_is_logged(tmp_path, start, tokenizer, caplog, monkeypatch
     assert "rows=1 scored=0 queued=0 workers=1" in caplog.text
 
 
-@pytest.mark.parametrize("workers", ["", "host", "a:1,,b:2", "a:b", "dns:///name", "dns:///"])
-def test_addresses_are_checked(workers):
+@pytest.mark.parametrize(
+    "spec",
+    ["", "host", "a:1,,b:2", "a:b", "unix:", "dns:///name", "dns:///", "file:", "http://a:1"],
+)
+def test_addresses_are_checked(spec):
     """An address without a port is refused at once."""
     with pytest.raises(StartError, match="`--workers` must be"):
-        WorkerRouter(workers, fingerprint="f")
+        WorkerRouter(spec, fingerprint="f")
 
 
 async def test_a_name_that_does_not_exist_is_no_crash(tokenizer, monkeypatch):
     """It may come to exist; until the time is over, the router looks again."""
-    monkeypatch.setattr(router, "START_TIMEOUT_S", 1.0)
-    with pytest.raises(StartError, match="no address found"):
+    monkeypatch.setattr(membership, "START_TIMEOUT_S", 1.0)
+    with pytest.raises(StartError, match=r"no-such-name\.invalid can't be looked up"):
         async with routing("dns:///no-such-name.invalid:1", tokenizer):
             pass

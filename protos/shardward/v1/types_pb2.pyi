@@ -169,7 +169,7 @@ class RewardFnInfo(_message.Message):
     def __init__(self, name: _Optional[str] = ..., weight: _Optional[float] = ..., timeout_s: _Optional[float] = ..., required_columns: _Optional[_Iterable[str]] = ..., settings_digest: _Optional[str] = ..., whole_groups: bool = ...) -> None: ...
 
 class ServiceInfo(_message.Message):
-    __slots__ = ("reward_fns", "tokenizer_fingerprint", "slots", "max_message_bytes", "version", "rows_scored", "workers", "vocab_size", "draining", "calls_joined", "calls_refused", "queue_bytes", "memo_bytes")
+    __slots__ = ("reward_fns", "tokenizer_fingerprint", "slots", "max_message_bytes", "version", "rows_scored", "workers", "vocab_size", "draining", "calls_joined", "calls_refused", "queue_bytes", "memo_bytes", "rows_per_slot")
     REWARD_FNS_FIELD_NUMBER: _ClassVar[int]
     TOKENIZER_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
@@ -183,6 +183,7 @@ class ServiceInfo(_message.Message):
     CALLS_REFUSED_FIELD_NUMBER: _ClassVar[int]
     QUEUE_BYTES_FIELD_NUMBER: _ClassVar[int]
     MEMO_BYTES_FIELD_NUMBER: _ClassVar[int]
+    ROWS_PER_SLOT_FIELD_NUMBER: _ClassVar[int]
     reward_fns: _containers.RepeatedCompositeFieldContainer[RewardFnInfo]
     tokenizer_fingerprint: str
     slots: int
@@ -196,4 +197,5 @@ class ServiceInfo(_message.Message):
     calls_refused: int
     queue_bytes: int
     memo_bytes: int
-    def __init__(self, reward_fns: _Optional[_Iterable[_Union[RewardFnInfo, _Mapping]]] = ..., tokenizer_fingerprint: _Optional[str] = ..., slots: _Optional[int] = ..., max_message_bytes: _Optional[int] = ..., version: _Optional[str] = ..., rows_scored: _Optional[int] = ..., workers: _Optional[int] = ..., vocab_size: _Optional[int] = ..., draining: bool = ..., calls_joined: _Optional[int] = ..., calls_refused: _Optional[int] = ..., queue_bytes: _Optional[int] = ..., memo_bytes: _Optional[int] = ...) -> None: ...
+    rows_per_slot: int
+    def __init__(self, reward_fns: _Optional[_Iterable[_Union[RewardFnInfo, _Mapping]]] = ..., tokenizer_fingerprint: _Optional[str] = ..., slots: _Optional[int] = ..., max_message_bytes: _Optional[int] = ..., version: _Optional[str] = ..., rows_scored: _Optional[int] = ..., workers: _Optional[int] = ..., vocab_size: _Optional[int] = ..., draining: bool = ..., calls_joined: _Optional[int] = ..., calls_refused: _Optional[int] = ..., queue_bytes: _Optional[int] = ..., memo_bytes: _Optional[int] = ..., rows_per_slot: _Optional[int] = ...) -> None: ...

@@ -1,0 +1,102 @@
+# Copyright 2026 The Shardward Authors
+# SPDX-License-Identifier: Apache-2.0
+"""A reward worker as the router sees it: its channel, what it is and what it has to do."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import time
+
+import grpc
+from shardward.v1 import scoring_pb2, scoring_pb2_grpc, types_pb2
+
+from reward_server.pieces import RoutedCall
+
+# Rows that cost less than this are sent ahead, one piece for each worker, so that its slots do not
+# wait for the way back and forth. Dearer ones would only wait behind another.
+AHEAD_ROW_S = 0.02
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Piece:
+    """Rows [start, stop) of a call, under way."""
+
+    call: RoutedCall
+    start: int
+    stop: int
+
+
+@dataclasses.dataclass(eq=False)
+class RemoteWorker:
+    """One worker.
+
+    Attributes:
+        address: where it is.
+        channel: to it alone.
+        slots: pieces that it can work on at a time; 0 until it has been met.
+        info: what it said it is, or None while it can't be used.
+        listed: whether it is to get new rows; one that is not ends those it has.
+        pieces: what it has to do.
+        heard: when it last answered while it had pieces, `time.monotonic`.
+        rest_until: when it may get pieces again after its queue was full.
+    """
+
+    address: str
+    channel: grpc.aio.Channel
+    slots: int = 0
+    info: types_pb2.ServiceInfo | None = None
+    listed: bool = True
+    pieces: dict[asyncio.Task[None], Piece] = dataclasses.field(default_factory=dict)
+    heard: float = 0.0
+    rest_until: float = 0.0
+    keeper: asyncio.Task[None] | None = None
+
+    def __post_init__(self) -> None:
+        """Makes the stub."""
+        self.stub = scoring_pb2_grpc.ScoringServiceStub(self.channel)
+
+    @property
+    def usable(self) -> bool:
+        """Whether it may get rows."""
+        return self.listed and self.info is not None
+
+    @property
+    def rows_per_slot(self) -> int:
+        """Rows that a slot works on side by side."""
+        return max(1, self.info.rows_per_slot) if self.info is not None else 1
+
+    def free(self, row_s: float | None) -> int:
+        """Pieces it can take now, when rows cost so many seconds, or nobody knows how many."""
+        if not self.usable or time.monotonic() < self.rest_until:
+            return 0
+        ahead = self.rows_per_slot > 1 or (row_s is not None and row_s < AHEAD_ROW_S)
+        return self.slots + int(ahead) - len(self.pieces)
+
+    def add(self, task: asyncio.Task[None], piece: Piece) -> None:
+        """Notes a piece that is sent to it."""
+        if not self.pieces:
+            self.heard = time.monotonic()
+        self.pieces[task] = piece
+
+    async def ask(
+        self, *, timeout_s: float, metadata: tuple[tuple[str, str], ...]
+    ) -> types_pb2.ServiceInfo:
+        """Asks it what it is.
+
+        Raises:
+            grpc.aio.AioRpcError: it did not answer.
+        """
+        request = scoring_pb2.ScoringServiceGetInfoRequest()
+        response = await self.stub.GetInfo(request, timeout=timeout_s, metadata=metadata)
+        info: types_pb2.ServiceInfo = response.info
+        return info
+
+    async def close(self) -> None:
+        """Closes the channel."""
+        if self.keeper is not None:
+            self.keeper.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self.keeper
+        await self.channel.close()
