@@ -1,0 +1,138 @@
+# Copyright 2026 The Shardward Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs on the cluster of the tests: submitted, watched, and what they leave behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trainer import recipes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.slurm.cluster import Cluster
+
+ROOT = Path(__file__).parents[2]
+SCRIPTS = ROOT / "deploy" / "slurm"
+RECIPE = recipes.load("tiny")
+ROWS = RECIPE.settings.prompts_per_step * RECIPE.settings.num_generations
+JOB_S = 400.0
+_CGROUPS = Path("/sys/fs/cgroup/freezer")
+
+
+class Jobs:
+    """Submits jobs of a test and cancels what is left of them.
+
+    Args:
+        cluster: where they run.
+        folder: results, logs and sockets; on all "nodes".
+    """
+
+    def __init__(self, cluster: Cluster, folder: Path) -> None:
+        self.cluster = cluster
+        self.folder = folder
+        self.sockets = folder / "sockets"
+        self.sockets.mkdir()
+        self._jobs: list[str] = []
+
+    def environment(self, **variables: str) -> dict[str, str]:
+        """Variables of a user's shell: the commands on the path, CPU devices, a place for sockets."""
+        return {
+            **self.cluster.environment,
+            "PATH": f"{Path(sys.executable).parent}:{self.cluster.environment['PATH']}",
+            "PYTHONPATH": f"{ROOT}:{ROOT / 'protos'}",
+            "JAX_PLATFORMS": "cpu",
+            "HERE": str(ROOT),
+            "SOCKETS": str(self.sockets),
+            **variables,
+        }
+
+    def submit(
+        self, script: str, *arguments: str, flags: tuple[str, ...] = (), **variables: str
+    ) -> str:
+        """Submits a script of deploy/slurm; returns the job's number."""
+        output = f"--output={self.folder}/{script}-%A_%a.log"
+        if "--array" not in "".join(flags):
+            output = f"--output={self.folder}/{script}-%j.log"
+        command = ("sbatch", "--parsable", output, *flags, str(SCRIPTS / script), *arguments)
+        job = self.cluster.run(*command, environment=self.environment(**variables)).strip()
+        self._jobs.append(job)
+        return job
+
+    def state(self, job: str) -> tuple[str, str]:
+        """State and exit code of a job, like ("FAILED", "7:0")."""
+        text = self.cluster.run("scontrol", "show", "job", job)
+        return re.search(r"JobState=(\S+)", text)[1], re.search(r"ExitCode=(\S+)", text)[1]
+
+    def end(self, job: str) -> tuple[str, str]:
+        """Waits for the end of a job; returns its state and exit code."""
+        self.until(lambda: not self._queued(job), f"the end of job {job}")
+        return self.state(job)
+
+    def until(self, condition: Callable[[], bool], what: str) -> None:
+        """Waits for a condition; the message of a failure has the logs."""
+        try:
+            self.cluster.until(condition, what, timeout_s=JOB_S)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.logs()}") from None
+
+    def logs(self) -> str:
+        """All logs, for messages."""
+        found = sorted(self.folder.rglob("*.log"))
+        return "\n".join(f"--- {file.name}\n{file.read_text()[-4000:]}" for file in found)
+
+    def log(self, job: str, script: str = "job.sbatch") -> str:
+        """What a job has written."""
+        file = self.folder / f"{script}-{job}.log"
+        return file.read_text() if file.exists() else ""
+
+    def rows_scored(self) -> list[int]:
+        """Rows that each server had scored when it stopped, by node."""
+        logs = [self.folder / "out" / f"server-{node}.log" for node in (0, 1)]
+        counts = [re.findall(r"stopped rows_scored=(\d+)", log.read_text()) for log in logs]
+        return [sum(map(int, count)) for count in counts]
+
+    def steps(self) -> list[int]:
+        """Steps that the trainer has written down."""
+        file = self.folder / "out" / "metrics.jsonl"
+        lines = file.read_text().splitlines() if file.exists() else []
+        return [json.loads(line)["step"] for line in lines]
+
+    def train(self, *, steps: int, **variables: str) -> str:
+        """Submits a training of the recipe; returns the job's number."""
+        flags = f"--steps {steps} --checkpoint-every 1000"
+        out = str(self.folder / "out")
+        return self.submit("job.sbatch", OUT=out, GRPO_FLAGS=flags, **variables)
+
+    def close(self) -> None:
+        """Cancels what still runs and checks that no process and no socket is left."""
+        running = [job for job in self._jobs if self._queued(job)]
+        for job in running:
+            self.cluster.run("scancel", job, check=False)
+        for job in self._jobs:
+            self.until(lambda job=job: not self._queued(job), f"the end of job {job}")
+        self.cluster.until(lambda: not self.processes(), "the end of all processes")
+        assert not list(self.sockets.iterdir())
+
+    def _queued(self, job: str) -> bool:
+        return bool(self.cluster.run("squeue", "--noheader", f"--jobs={job}", check=False).strip())
+
+    def processes(self) -> list[str]:
+        """Processes of jobs that live: by Slurm's control groups, or by their environment."""
+        mark = f"SOCKETS={self.sockets}".encode()
+        found = []
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                if mark in (folder / "environ").read_bytes() and int(folder.name) != os.getpid():
+                    found.append((folder / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+            except OSError:
+                continue
+        for group in _CGROUPS.glob("slurm_127.0.0.*/uid_*/job_*"):
+            found += [f"{group}: {text}" for text in (group / "cgroup.procs").read_text().split()]
+        return found
