@@ -5,16 +5,17 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.slurm.cluster import CREDENTIAL_S, NODES
 from trainer import recipes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from tests.slurm.cluster import Cluster
 
@@ -50,6 +51,9 @@ class Jobs:
             "JAX_PLATFORMS": "cpu",
             "HERE": str(ROOT),
             "SOCKETS": str(self.sockets),
+            # Most of a start is compilation, the same in all tests.
+            "JAX_COMPILATION_CACHE_DIR": str(self.cluster.folder / "compiled"),
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
             **variables,
         }
 
@@ -75,6 +79,17 @@ class Jobs:
         self.until(lambda: not self._queued(job), f"the end of job {job}")
         return self.state(job)
 
+    def cancel(self, job: str, *flags: str) -> None:
+        """Cancels a job, or sends it a signal."""
+        self.cluster.run("scancel", *flags, job)
+
+    def let_go_on(self, job: str) -> None:
+        """Waits until a job is queued again; lets it run when its old credential is forgotten."""
+        self.until(lambda: self._queued(job, "PENDING"), f"job {job} in the queue")
+        self.cluster.run("scontrol", "hold", job)
+        time.sleep(CREDENTIAL_S + 2)
+        self.cluster.run("scontrol", "release", job)
+
     def until(self, condition: Callable[[], bool], what: str) -> None:
         """Waits for a condition; the message of a failure has the logs."""
         try:
@@ -94,9 +109,16 @@ class Jobs:
 
     def rows_scored(self) -> list[int]:
         """Rows that each server had scored when it stopped, by node."""
-        logs = [self.folder / "out" / f"server-{node}.log" for node in (0, 1)]
-        counts = [re.findall(r"stopped rows_scored=(\d+)", log.read_text()) for log in logs]
-        return [sum(map(int, count)) for count in counts]
+        logs = [self.server_log(node) for node in range(len(NODES))]
+        return [sum(map(int, re.findall(r"stopped rows_scored=(\d+)", log))) for log in logs]
+
+    def server_log(self, node: int) -> str:
+        """What the server of a node has written."""
+        return (self.folder / "out" / f"server-{node}.log").read_text()
+
+    def servers(self) -> list[int]:
+        """Process numbers of the reward servers."""
+        return [pid for pid, line in self._marked() if "serve --listen" in line]
 
     def steps(self) -> list[int]:
         """Steps that the trainer has written down."""
@@ -120,19 +142,24 @@ class Jobs:
         self.cluster.until(lambda: not self.processes(), "the end of all processes")
         assert not list(self.sockets.iterdir())
 
-    def _queued(self, job: str) -> bool:
-        return bool(self.cluster.run("squeue", "--noheader", f"--jobs={job}", check=False).strip())
+    def _queued(self, job: str, state: str = "all") -> bool:
+        flags = ("--noheader", f"--jobs={job}", f"--states={state}")
+        flags = flags if state != "all" else flags[:2]
+        return bool(self.cluster.run("squeue", *flags, check=False).strip())
 
     def processes(self) -> list[str]:
         """Processes of jobs that live: by Slurm's control groups, or by their environment."""
-        mark = f"SOCKETS={self.sockets}".encode()
-        found = []
-        for folder in Path("/proc").glob("[0-9]*"):
-            try:
-                if mark in (folder / "environ").read_bytes() and int(folder.name) != os.getpid():
-                    found.append((folder / "cmdline").read_bytes().replace(b"\0", b" ").decode())
-            except OSError:
-                continue
+        found = [line for _, line in self._marked()]
         for group in _CGROUPS.glob("slurm_127.0.0.*/uid_*/job_*"):
             found += [f"{group}: {text}" for text in (group / "cgroup.procs").read_text().split()]
         return found
+
+    def _marked(self) -> Iterator[tuple[int, str]]:
+        mark = f"SOCKETS={self.sockets}".encode()
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                if mark in (folder / "environ").read_bytes():
+                    line = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                    yield int(folder.name), line
+            except OSError:
+                continue
