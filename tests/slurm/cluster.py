@@ -74,6 +74,13 @@ def _free_ports(count: int) -> list[int]:
         return [one.getsockname()[1] for one in found]
 
 
+def _lines(file: Path) -> list[str]:
+    try:
+        return file.read_text().splitlines()
+    except OSError:  # the group is gone
+        return []
+
+
 class Cluster:
     """munged, slurmctld and two slurmd; they end with the context.
 
@@ -142,6 +149,14 @@ class Cluster:
             except subprocess.TimeoutExpired:
                 daemon.kill()
                 daemon.wait()
+
+        for group in sorted(_FREEZER.glob("slurm_127.0.0.*/**/"), reverse=True):
+            group.rmdir()
+
+    def processes(self) -> list[str]:
+        """Processes of jobs that live, by Slurm's control groups."""
+        files = _FREEZER.glob("slurm_127.0.0.*/**/cgroup.procs")
+        return [f"process {line} of {file.parent}" for file in files for line in _lines(file)]
 
     def _start(self, *command: str) -> None:
         log = (self.folder / f"{command[0]}{command[-1].rpartition('/')[2]}.out").open("wb")

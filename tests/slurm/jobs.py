@@ -24,7 +24,6 @@ SCRIPTS = ROOT / "deploy" / "slurm"
 RECIPE = recipes.load("tiny")
 ROWS = RECIPE.settings.prompts_per_step * RECIPE.settings.num_generations
 JOB_S = 400.0
-_CGROUPS = Path("/sys/fs/cgroup/freezer")
 
 
 class Jobs:
@@ -61,23 +60,18 @@ class Jobs:
         self, script: str, *arguments: str, flags: tuple[str, ...] = (), **variables: str
     ) -> str:
         """Submits a script of deploy/slurm; returns the job's number."""
-        output = f"--output={self.folder}/{script}-%A_%a.log"
-        if "--array" not in "".join(flags):
-            output = f"--output={self.folder}/{script}-%j.log"
+        number = "%A_%a" if any(flag.startswith("--array") for flag in flags) else "%j"
+        output = f"--output={self.folder}/{script}-{number}.log"
         command = ("sbatch", "--parsable", output, *flags, str(SCRIPTS / script), *arguments)
         job = self.cluster.run(*command, environment=self.environment(**variables)).strip()
         self._jobs.append(job)
         return job
 
-    def state(self, job: str) -> tuple[str, str]:
-        """State and exit code of a job, like ("FAILED", "7:0")."""
+    def end(self, job: str) -> tuple[str, str]:
+        """Waits for the end of a job; returns its state and exit code, like ("FAILED", "7:0")."""
+        self.until(lambda: not self._queued(job), f"the end of job {job}")
         text = self.cluster.run("scontrol", "show", "job", job)
         return re.search(r"JobState=(\S+)", text)[1], re.search(r"ExitCode=(\S+)", text)[1]
-
-    def end(self, job: str) -> tuple[str, str]:
-        """Waits for the end of a job; returns its state and exit code."""
-        self.until(lambda: not self._queued(job), f"the end of job {job}")
-        return self.state(job)
 
     def cancel(self, job: str, *flags: str) -> None:
         """Cancels a job, or sends it a signal."""
@@ -85,8 +79,10 @@ class Jobs:
 
     def let_go_on(self, job: str) -> None:
         """Waits until a job is queued again; lets it run when its old credential is forgotten."""
-        self.until(lambda: self._queued(job, "PENDING"), f"job {job} in the queue")
+        self.until(lambda: self._queued(job) != "RUNNING", f"job {job} stopping")
         self.cluster.run("scontrol", "hold", job)
+        self.until(lambda: self._queued(job) == "PENDING", f"job {job} in the queue")
+        # Counted by slurmd; nothing tells when it has passed.
         time.sleep(CREDENTIAL_S + 2)
         self.cluster.run("scontrol", "release", job)
 
@@ -134,27 +130,21 @@ class Jobs:
 
     def close(self) -> None:
         """Cancels what still runs and checks that no process and no socket is left."""
-        running = [job for job in self._jobs if self._queued(job)]
-        for job in running:
+        for job in self._jobs:
             self.cluster.run("scancel", job, check=False)
         for job in self._jobs:
             self.until(lambda job=job: not self._queued(job), f"the end of job {job}")
-        self.cluster.until(lambda: not self.processes(), "the end of all processes")
+        left = lambda: [line for _, line in self._marked()] + self.cluster.processes()  # noqa: E731
+        self.until(lambda: not left(), f"the end of {left()}")
         assert not list(self.sockets.iterdir())
 
-    def _queued(self, job: str, state: str = "all") -> bool:
-        flags = ("--noheader", f"--jobs={job}", f"--states={state}")
-        flags = flags if state != "all" else flags[:2]
-        return bool(self.cluster.run("squeue", *flags, check=False).strip())
-
-    def processes(self) -> list[str]:
-        """Processes of jobs that live: by Slurm's control groups, or by their environment."""
-        found = [line for _, line in self._marked()]
-        for group in _CGROUPS.glob("slurm_127.0.0.*/uid_*/job_*"):
-            found += [f"{group}: {text}" for text in (group / "cgroup.procs").read_text().split()]
-        return found
+    def _queued(self, job: str) -> str:
+        """State of a job in the queue; "" if it is not there."""
+        command = ("squeue", "--noheader", "--format=%T", f"--jobs={job}")
+        return self.cluster.run(*command, check=False).strip()
 
     def _marked(self) -> Iterator[tuple[int, str]]:
+        """Processes with this folder in their environment: number and command line."""
         mark = f"SOCKETS={self.sockets}".encode()
         for folder in Path("/proc").glob("[0-9]*"):
             try:
