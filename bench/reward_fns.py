@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from typing import Any
 
 from reward_server.reward_fns.mathematics import math  # noqa: F401 - measured by name
@@ -42,6 +43,22 @@ def length(prompts: list[str], completions: list[str], **_: Any) -> list[float]:
 async def judge(prompts: list[str], completions: list[str], **_: Any) -> list[float]:
     """Waits 50 ms a row, as a call to a judge does."""
     await asyncio.sleep(0.05)
+    return [1.0] * len(completions)
+
+
+def sleep(
+    prompts: list[str], completions: list[str], seconds: list[float], **_: Any
+) -> list[float]:
+    """Takes as long as the row says, without using the CPU."""
+    time.sleep(sum(seconds))
+    return [1.0] * len(completions)
+
+
+async def wait(
+    prompts: list[str], completions: list[str], seconds: list[float], **_: Any
+) -> list[float]:
+    """Waits as long as the row says, as a call to a judge does."""
+    await asyncio.sleep(max(seconds))
     return [1.0] * len(completions)
 
 

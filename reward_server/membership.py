@@ -227,8 +227,7 @@ class Membership:
             self._refuse(worker.address, problem)
             return
         self.refusals.pop(worker.address, None)
-        worker.info = info
-        worker.slots = self._slots or info.slots
+        worker.meet(info, self._slots or info.slots)
         logger.info("worker joined address=%s slots=%d", worker.address, worker.slots)
         self._met.set()
         self._on_change()

@@ -1,6 +1,6 @@
 # Copyright 2026 The Shardward Authors
 # SPDX-License-Identifier: Apache-2.0
-"""A call whose rows are scored in pieces by several workers: how large, and how they are joined.
+"""A call whose rows are scored in pieces by several workers, and how the pieces are joined.
 
 Bookkeeping only; `reward_server.router` decides which piece goes where.
 """
@@ -9,18 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from reward_server.batch import Batch, Scores
-
-MAX_PIECE_ROWS = 256
-# What a worker is asked to do at a time: long beside the way back and forth, short beside a step.
-_PIECE_S = 0.05
-_LEAST_PIECE_S = 0.002
-_SMOOTHING = 0.1
 
 
 @dataclasses.dataclass(eq=False)
@@ -80,39 +73,6 @@ class RoutedCall:
         last = min(start + rows, self.batch.rows) - 1
         self.next_row = self.batch.end_of_group(last)
         return start, self.next_row
-
-
-class PieceSize:
-    """Pieces of about 50 ms of a slot, of a row each where rows take longer than that.
-
-    Rows may cost very different amounts. Several dear ones in a piece would wait for each other
-    while other workers have nothing to do, so until a cost is known a piece is one row.
-    """
-
-    def __init__(self) -> None:
-        self.row_s: float | None = None
-
-    def observe(self, rows: int, slot_s: float) -> None:
-        """Takes note of the seconds that a piece took of a worker's slots."""
-        cost = slot_s / max(1, rows)
-        if self.row_s is None:
-            self.row_s = cost
-        # A large piece tells more about the mean than a row does.
-        share = 1 - (1 - _SMOOTHING) ** rows
-        self.row_s += share * (cost - self.row_s)
-
-    def rows(self, queued: int, slots: int, rows_per_slot: int) -> int:
-        """Rows of the next piece, when so many are waiting for so many slots."""
-        if rows_per_slot > 1:
-            # Rows of async functions run side by side: the slots share all there are.
-            return max(1, min(rows_per_slot, MAX_PIECE_ROWS, math.ceil(queued / max(1, slots))))
-        if self.row_s is None:
-            return 1
-        row_s = max(self.row_s, 1e-9)
-        most = max(1, min(MAX_PIECE_ROWS, int(_PIECE_S / row_s)))
-        # Smaller towards the end, so that workers end together, but never so small that the way
-        # back and forth costs more than that.
-        return min(most, max(int(_LEAST_PIECE_S / row_s), math.ceil(queued / (2 * max(1, slots)))))
 
 
 def gather(call: RoutedCall, functions: int) -> Scores:

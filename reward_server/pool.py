@@ -183,6 +183,7 @@ class Pool:
             raise TimeoutError(message) from None
         finally:
             call.drop()
+            self._queue.discard(call)
             self._calls.discard(call)
 
     async def close(self) -> None:

@@ -14,9 +14,9 @@ from shardward.v1 import scoring_pb2, scoring_pb2_grpc, types_pb2
 
 from reward_server.pieces import RoutedCall
 
-# Rows that cost less than this are sent ahead, one piece for each worker, so that its slots do not
-# wait for the way back and forth. Dearer ones would only wait behind another.
-AHEAD_ROW_S = 0.02
+# A piece that waited longer than another one takes, and longer than this, was sent too early: other
+# servers use the worker, too.
+_LEAST_WAIT_S = 0.02
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -39,6 +39,7 @@ class RemoteWorker:
         info: what it said it is, or None while it can't be used.
         listed: whether it is to get new rows; one that is not ends those it has.
         pieces: what it has to do.
+        window: pieces that it gets at a time; fewer than its slots when they wait long.
         heard: when it last answered while it had pieces, `time.monotonic`.
         rest_until: when it may get pieces again after its queue was full.
     """
@@ -49,6 +50,7 @@ class RemoteWorker:
     info: types_pb2.ServiceInfo | None = None
     listed: bool = True
     pieces: dict[asyncio.Task[None], Piece] = dataclasses.field(default_factory=dict)
+    window: int = 0
     heard: float = 0.0
     rest_until: float = 0.0
     keeper: asyncio.Task[None] | None = None
@@ -67,12 +69,25 @@ class RemoteWorker:
         """Rows that a slot works on side by side."""
         return max(1, self.info.rows_per_slot) if self.info is not None else 1
 
-    def free(self, row_s: float | None) -> int:
-        """Pieces it can take now, when rows cost so many seconds, or nobody knows how many."""
+    def meet(self, info: types_pb2.ServiceInfo, slots: int) -> None:
+        """Takes note of what it is."""
+        self.info = info
+        self.slots = self.window = slots
+
+    def free(self, *, ahead: bool) -> int:
+        """Pieces it can take now; one more if it shall have one before a slot is free."""
         if not self.usable or time.monotonic() < self.rest_until:
             return 0
-        ahead = self.rows_per_slot > 1 or (row_s is not None and row_s < AHEAD_ROW_S)
-        return self.slots + int(ahead) - len(self.pieces)
+        return self.window + ahead - len(self.pieces)
+
+    def answered(self, *, waited_s: float, piece_s: float) -> None:
+        """Takes note of how long a piece waited there, and what such a piece takes."""
+        self.heard = time.monotonic()
+        limit = max(_LEAST_WAIT_S, piece_s)
+        if waited_s > limit:
+            self.window = max(1, self.window - 1)
+        elif waited_s < limit / 2:
+            self.window = min(self.slots, self.window + 1)
 
     def add(self, task: asyncio.Task[None], piece: Piece) -> None:
         """Notes a piece that is sent to it."""

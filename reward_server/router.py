@@ -28,11 +28,14 @@ from reward_server import messages
 from reward_server.batch import Batch, RewardFnInfo, Scores, WorkersUnavailable
 from reward_server.credentials import ClientCredentials
 from reward_server.membership import Membership
-from reward_server.pieces import PieceSize, RoutedCall, gather
+from reward_server.piece_size import PieceSize
+from reward_server.pieces import RoutedCall, gather
 from reward_server.remote_worker import Piece, RemoteWorker
 from reward_server.turns import Turns
 
 NOTICE_S = 10.0
+# Pieces are sent before a slot is free while more than so many rows wait for each slot.
+_AHEAD_ROWS = 3
 # A worker whose queue is full gets nothing for so long.
 REST_S = 0.5
 # Codes after which a piece goes to another worker: the connection was lost, the worker drains or
@@ -146,6 +149,7 @@ class WorkerRouter:
                 raise call.failed
         finally:
             call.ended.set()
+            self._calls.discard(call)
             for task in call.running:
                 task.cancel()
 
@@ -168,24 +172,26 @@ class WorkerRouter:
 
     def _dispatch(self) -> None:
         """Gives out rows as long as a worker can take some; calls of other callers in turn."""
-        while (worker := self._freest()) is not None:
-            call = self._calls.take()
-            if call is None:
+        while queued := self._calls.queued:
+            slots = self.slots
+            # Towards the end a piece that is sent ahead would wait while a worker has nothing.
+            ahead = queued > _AHEAD_ROWS * slots * self.rows_per_slot
+            free = {worker: worker.free(ahead=ahead) for worker in self._workers}
+            # Servers that share idle workers must not all begin with the same one.
+            worker = max(free, key=lambda worker: (free[worker], random.random()), default=None)  # noqa: S311
+            if worker is None or free[worker] <= 0 or (call := self._calls.take()) is None:
                 return
-            rows = self._size.rows(self._calls.queued, self.slots, worker.rows_per_slot)
+            rows = self._size.rows(
+                queued,
+                slots=slots,
+                free=sum(max(0, pieces) for pieces in free.values()),
+                rows_per_slot=worker.rows_per_slot,
+            )
             piece = Piece(call, *call.take(rows))
             task = asyncio.create_task(self._send(worker, piece))
             worker.add(task, piece)
             call.running.add(task)
             task.add_done_callback(functools.partial(self._ended, worker, call))
-
-    def _freest(self) -> RemoteWorker | None:
-        # Servers that share idle workers must not all begin with the same one.
-        return max(
-            (worker for worker in self._workers if worker.free(self._size.row_s) > 0),
-            key=lambda worker: (worker.free(self._size.row_s), random.random()),  # noqa: S311
-            default=None,
-        )
 
     async def _send(self, worker: RemoteWorker, piece: Piece) -> None:
         call, start, stop = piece.call, piece.start, piece.stop
@@ -225,8 +231,9 @@ class WorkerRouter:
         scores = messages.to_scores(response.rewards, stop - start)
         errors = [dataclasses.replace(e, worker=worker.address) for e in scores.errors]
         call.store(start, dataclasses.replace(scores, errors=errors))
-        worker.heard = time.monotonic()
-        self._size.observe(stop - start, scores.decode_s + float(scores.score_s.sum()))
+        rows = stop - start
+        self._size.observe(rows, scores.decode_s + float(scores.score_s.sum()))
+        worker.answered(waited_s=scores.queue_s, piece_s=rows * (self._size.row_s or 0.0))
 
     def _ended(self, worker: RemoteWorker, call: RoutedCall, task: asyncio.Task[None]) -> None:
         worker.pieces.pop(task, None)

@@ -58,6 +58,14 @@ class Turns(Generic[C]):
         if call not in queue:
             queue.appendleft(call)
 
+    def discard(self, call: C) -> None:
+        """Lets a call wait no longer."""
+        queue = self._queues.get(call.batch.caller)
+        if queue is not None and call in queue:
+            queue.remove(call)
+            if not queue:
+                del self._queues[call.batch.caller]
+
     def take(self) -> C | None:
         """The call whose turn it is, which stays as long as it has rows; None if there is none."""
         while self._queues:

@@ -265,6 +265,8 @@ def test_servers_and_workers_by_command_line(tmp_path, files):
         (["--drain-s", "-1"], "`drain_s` must be >= 0"),
         (["--workers", "host"], "`--workers` must be"),
         (["--workers", "a:1", "--slots", "2"], "`--slots` must be given to the workers"),
+        (["--workers", "a:1", "--worker-slots", "0"], "`worker_slots` must be >= 1"),
+        (["--worker-slots", "4"], "must come with `--workers`"),
     ],
 )
 def test_wrong_settings_end_with_code_3(tmp_path, files, args, text, capsys):
