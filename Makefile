@@ -10,7 +10,7 @@ MODEL_VENV := .venv-reward-model
 PROCESSES ?= 2
 FUZZ_S ?= 600
 
-.PHONY: help setup test test-fast test-reward-model test-decode fuzz lint types protos check-protos demo demo-smollm2 bench bench-sizing cases chaos build pins clean test-deploy bench-scale
+.PHONY: help setup test test-fast test-reward-model test-decode fuzz lint types protos check-protos demo demo-smollm2 bench bench-sizing cases chaos build pins clean test-deploy bench-scale test-slurm
 
 help: ## list the commands
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -27,11 +27,11 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps trl==1.16.0
 	@touch $@
 
-test: $(STAMP) ## all tests, about 18 minutes on 2 cores
-	$(BIN)/python -m pytest -n 2 --no-loadscope-reorder
+test: $(STAMP) ## all tests that need nothing but .venv, about 12 minutes on 2 cores
+	$(BIN)/python -m pytest -n 2 --no-loadscope-reorder -m 'not slurm and not deploy'
 
 test-fast: $(STAMP) ## tests without several JAX processes
-	$(BIN)/python -m pytest -m 'not multiprocess'
+	$(BIN)/python -m pytest -m 'not multiprocess and not slurm and not deploy'
 
 test-reward-model: $(MODEL_VENV)/.installed ## tests of the reward model, with PyTorch for CPU in a venv of its own
 	$(MODEL_VENV)/bin/python -m pytest tests/integration/test_reward_model.py
@@ -50,6 +50,13 @@ test-deploy: $(STAMP) ## tests with dnsmasq and HAProxy, which are installed wit
 	  PATH="$$PATH:/usr/sbin" command -v "$${program%%:*}" >/dev/null || apt-get install -y --no-install-recommends "$${program##*:}"; \
 	done
 	$(BIN)/python -m pytest -rs -m deploy
+
+test-slurm: $(STAMP) ## jobs on a real Slurm of two nodes, on this machine; as root, installs Debian's Slurm if missing
+	@test "$$(id -u)" = 0 || { echo "root is needed, for the daemons of Slurm: sudo make test-slurm"; exit 2; }
+	@for program in munged:munge slurmctld:slurmctld slurmd:slurmd srun:slurm-client; do \
+	  PATH="$$PATH:/usr/sbin" command -v "$${program%%:*}" >/dev/null || { apt-get -qq update && apt-get install -y --no-install-recommends "$${program##*:}"; }; \
+	done
+	$(BIN)/python -m pytest -m slurm tests/slurm
 
 fuzz: $(STAMP) ## mutated messages to a running server for FUZZ_S (600) seconds
 	FUZZ_S=$(FUZZ_S) FUZZ_SEED=$$(date +%s) $(BIN)/python -m pytest -s tests/integration/test_hostile_bytes.py -k for_long
