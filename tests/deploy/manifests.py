@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import base64
 import copy
 import dataclasses
 import functools
@@ -50,7 +51,21 @@ def _build(folder):
         ["kubectl", "kustomize", folder], capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 0, done.stderr
-    return [resource for resource in yaml.safe_load_all(done.stdout) if resource]
+    return parse(done.stdout)
+
+
+def parse(text):
+    """Resources of a stream of YAML documents."""
+    return [resource for resource in yaml.safe_load_all(text) if resource]
+
+
+def write_secrets(secrets, folder):
+    """Writes each Secret as a folder of files."""
+    for secret in secrets:
+        path = folder / secret["metadata"]["name"]
+        path.mkdir()
+        for key, value in secret["data"].items():
+            (path / key).write_bytes(base64.b64decode(value))
 
 
 def with_components(folder, *components):

@@ -121,13 +121,14 @@ def _processes(pod):
 
 def environment(pod, container, index):
     """Environment of a container of the pod with an index, as JobSet and Job make it."""
-    spec, name = pod.owner["spec"], pod.owner["metadata"]["name"]
-    leader = spec["coordinator"]
-    host = f"{name}-{leader['replicatedJob']}-{leader['jobIndex']}-{leader['podIndex']}"
-    annotations = {
-        "jobset.sigs.k8s.io/coordinator": f"{host}.{name}",
-        "batch.kubernetes.io/job-completion-index": str(index),
-    }
+    annotations = {}
+    if pod.owner["kind"] == "JobSet":
+        name, leader = pod.owner["metadata"]["name"], pod.owner["spec"]["coordinator"]
+        host = f"{name}-{leader['replicatedJob']}-{leader['jobIndex']}-{leader['podIndex']}"
+        annotations = {
+            "jobset.sigs.k8s.io/coordinator": f"{host}.{name}",
+            "batch.kubernetes.io/job-completion-index": str(index),
+        }
     values = {}
     for entry in container.get("env", ()):
         if "value" in entry:

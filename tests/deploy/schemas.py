@@ -8,8 +8,8 @@ import functools
 import json
 
 import kubernetes_validate
-from kubernetes_validate import utils
 from kubeflow_trainer_api import models
+from kubernetes_validate import utils
 
 VERSIONS = [f"1.{minor}" for minor in range(29, int(utils.latest_version().split(".")[1]) + 1)]
 # Kinds of operators that no package brings a schema for.

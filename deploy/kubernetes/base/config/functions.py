@@ -1,3 +1,5 @@
+# Copyright 2026 The Shardward Authors
+# SPDX-License-Identifier: Apache-2.0
 """Reward functions of this installation; rewards.toml names them."""
 
 
