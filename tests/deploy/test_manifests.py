@@ -74,11 +74,3 @@ def test_images_can_be_renamed(tmp_path):
         for container in pod.containers
     ]
     assert sorted(found) == ["r/reward:0.1.0", "r/reward:0.1.0", "r/trainer:0.1.0"]
-
-
-def test_secrets_are_explained():
-    """The README says how to make each Secret that pods want, with all its keys."""
-    text = (manifests.FOLDER / "README.md").read_text(encoding="utf-8")
-    for name, keys in checks.SECRETS.items():
-        assert name in text
-        assert all(key in text for key in keys)
