@@ -19,7 +19,7 @@ import pytest
 from tests.deploy import manifests, programs
 from tests.integration import netns
 
-_TOOLS = ("ip", "unshare", "mount", "nsenter")
+_TOOLS = ("ip", "unshare", "mount", "hostname")
 _numbers = itertools.count()
 
 
@@ -48,9 +48,8 @@ class Cluster:
         made = Pod(self, template, index, image)
         self.pods.append(made)
         made.make()
-        for name in made.names():
-            with self.hosts.open("a", encoding="utf-8") as file:
-                file.write(f"{made.address} {name}\n")
+        with self.hosts.open("a", encoding="utf-8") as file:
+            file.write(f"{made.address} {made.hostname} {' '.join(made.names())}\n")
         return made
 
     def remove(self):
@@ -117,13 +116,17 @@ class Pod:
         shared = "persistentVolumeClaim" in volume
         return (self.cluster.folder if shared else self.folder) / name
 
+    @property
+    def hostname(self):
+        """Its own name, by which others find it."""
+        owner = self.template.owner
+        if owner["kind"] != "JobSet":
+            return self.name
+        name, (job,) = owner["metadata"]["name"], owner["spec"]["replicatedJobs"]
+        return f"{name}-{job['name']}-0-{self.index}.{name}"
+
     def names(self):
-        """Host names by which others find it."""
-        if self.template.owner["kind"] == "JobSet":
-            container = self.template.spec["containers"][0]
-            values = programs.environment(self.template, container, self.index)
-            host, _, domain = values["COORDINATOR"].partition(".")
-            yield f"{re.sub(r'[0-9]+$', str(self.index), host)}.{domain}"
+        """Names of Services that stand for it."""
         for service in manifests.of_kind(self.cluster.resources, "Service"):
             if service["spec"]["selector"].items() <= self.template.labels.items():
                 yield service["metadata"]["name"]
@@ -132,10 +135,13 @@ class Pod:
         """A container of the manifest."""
         return next(c for c in self.template.containers if c["name"] == name)
 
+    def environment(self, name):
+        """Variables of a container."""
+        return programs.environment(self.template, self.container(name), self.index)
+
     def arguments(self, name):
         """Arguments of a container, with its variables put in."""
-        container = self.container(name)
-        values = programs.environment(self.template, container, self.index)
+        container, values = self.container(name), self.environment(name)
         return [programs.expand(argument, values) for argument in container["args"]]
 
     def prefix(self, name):
@@ -147,7 +153,8 @@ class Pod:
             script = f'{mounts}\nexec {self.image.start()} "$@"'
         else:
             script = f'{self._on_machine(binds)}\nexec "$@"'
-        return ("ip", "netns", "exec", self.name, "sh", "-ec", script, "sh")
+        inside = ("ip", "netns", "exec", self.name, "unshare", "--uts")
+        return (*inside, "sh", "-ec", f"hostname {self.hostname}\n{script}", "sh")
 
     def _on_machine(self, binds):
         """Volumes over this machine's own folders, for programs of this checkout."""
