@@ -22,7 +22,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@echo "setting up $(VENV) (about 2 minutes, once)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check 'pip>=25.1'
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --group dev -e '.[server,trainer,judge]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --group dev -e '.[server,trainer,judge,metrics]'
 	@# Only its reward functions are tested, and they need no PyTorch.
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps trl==1.16.0
 	@touch $@

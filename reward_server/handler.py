@@ -15,7 +15,7 @@ import zlib
 from shardward.v1 import types_pb2
 
 from reward_server import messages
-from reward_server.batch import Scorer
+from reward_server.batch import RowStatus, Scorer
 from reward_server.channel import MAX_MESSAGE_BYTES
 from reward_server.decode import Tokenizer
 from reward_server.messages import RequestError
@@ -52,7 +52,9 @@ class Handler:
     remembered; its rows are not scored twice.
 
     Attributes:
+        scorer: scores the rows.
         rows_scored: rows scored since the start, failed ones included.
+        outcomes: the same rows, counted by status.
         calls_joined: retries that were answered without scoring.
         calls_refused: calls that were told to come again because too many were waiting.
         draining: whether only calls that are known are answered.
@@ -74,7 +76,7 @@ class Handler:
             memo_bytes: most bytes of answers kept for retries.
             max_queue_bytes: most bytes of calls under way; one call alone may have more.
         """
-        self._scorer = scorer
+        self.scorer = scorer
         self._tokenizer = tokenizer
         self._max_memo_bytes = memo_bytes
         self._max_queue_bytes = max_queue_bytes
@@ -83,6 +85,7 @@ class Handler:
         self._running: dict[str, _Running] = {}
         self._queue_bytes = 0
         self.rows_scored = 0
+        self.outcomes: collections.Counter[RowStatus] = collections.Counter()
         self.calls_joined = 0
         self.calls_refused = 0
         self.draining = False
@@ -161,12 +164,13 @@ class Handler:
         timeout_s: float,
     ) -> types_pb2.RewardBatch:
         start = time.monotonic()
-        reward_fns = self._scorer.reward_fns
+        reward_fns = self.scorer.reward_fns
         batch = messages.to_batch(
             rollouts, tokenizer=self._tokenizer, reward_fns=reward_fns, step=step, mode=mode
         )
-        scores = await self._scorer.score(batch, timeout_s=timeout_s)
+        scores = await self.scorer.score(batch, timeout_s=timeout_s)
         self.rows_scored += batch.rows
+        self.outcomes.update(map(RowStatus, scores.statuses.tolist()))
         total_s = time.monotonic() - start
         logger.debug(
             "scored request_id=%s rows=%d failed=%d total_s=%.3f",
@@ -197,14 +201,14 @@ class Handler:
                     settings_digest=fn.settings_digest,
                     whole_groups=fn.whole_groups,
                 )
-                for fn in self._scorer.reward_fns
+                for fn in self.scorer.reward_fns
             ],
             tokenizer_fingerprint=self._tokenizer.fingerprint,
-            slots=self._scorer.slots,
+            slots=self.scorer.slots,
             max_message_bytes=MAX_MESSAGE_BYTES,
             version=version(),
             rows_scored=self.rows_scored,
-            workers=self._scorer.workers,
+            workers=self.scorer.workers,
             vocab_size=self._tokenizer.vocab_size,
             draining=self.draining,
             calls_joined=self.calls_joined,

@@ -127,6 +127,16 @@ class WorkerRouter:
         """Workers that can be reached."""
         return sum(w.info is not None for w in self._workers.values())
 
+    @property
+    def rows_missing(self) -> int:
+        """Rows of the calls under way that have no result yet."""
+        return sum(call.batch.rows - call.scored for call in self._calls)
+
+    @property
+    def rows_queued(self) -> int:
+        """Those of them that no worker has."""
+        return sum(call.queued for call in self._calls)
+
     async def start(self) -> None:
         """Waits for the first worker, then keeps looking for others.
 
