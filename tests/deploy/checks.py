@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import PurePosixPath
 
 from reward_server.lifecycle import LAME_DUCK_S
@@ -18,6 +19,7 @@ SECRETS = {
     "reward-server-tls": {"tls.crt", "tls.key", "ca.crt"},
     "reward-token": {"token"},
 }
+METRICS = {"reward_queue_rows", "reward_inflight_rows", "reward_slots", "reward_rows_total"}
 UNITS = {"Mi": 2**20, "Gi": 2**30}
 
 
@@ -26,7 +28,7 @@ def complaints(resources):
     found = []
     for pod in manifests.pods(resources):
         found += [f"{pod.name}: {text}" for text in _pod(pod, resources)]
-    for check in (_namespaces, _selectors, _scalers, _network, _certificates):
+    for check in (_namespaces, _selectors, _scalers, _network, _certificates, _metrics):
         found += check(resources)
     return found
 
@@ -276,6 +278,43 @@ def _scalers(resources):
             yield f"Deployment {_name(deployment)} must have an autoscaler or replicas, not both"
 
 
+def _metrics(resources):
+    """What Prometheus is asked for exists, and it may come and get it."""
+    for monitor in manifests.of_kind(resources, "PodMonitor"):
+        wanted = [endpoint["port"] for endpoint in monitor["spec"]["podMetricsEndpoints"]]
+        for pod in manifests.pods(resources):
+            if not _matches(monitor["spec"]["selector"]["matchLabels"], pod.labels):
+                continue
+            ports = {p["name"]: p["containerPort"] for c in pod.containers for p in c["ports"]}
+            for name in wanted:
+                if name not in ports:
+                    yield f"PodMonitor wants port {name} of {pod.name}, which has {sorted(ports)}"
+                elif ports[name] not in _open_ports(pod, resources):
+                    yield f"NetworkPolicy lets nobody in at {ports[name]} of {pod.name}"
+    for scaler in manifests.of_kind(resources, "ScaledObject"):
+        if not manifests.of_kind(resources, "PodMonitor"):
+            yield "a ScaledObject needs a PodMonitor"
+        for trigger in scaler["spec"]["triggers"]:
+            query = trigger["metadata"].get("query", "")
+            names = set(re.findall(r"reward_\w+", query))
+            if names - METRICS:
+                yield f"nobody has the metrics {sorted(names - METRICS)}"
+            namespace = scaler["metadata"]["namespace"]
+            if query and f'namespace="{namespace}"' not in query:
+                yield f"the query must be about {namespace}, got {query}"
+
+
+def _open_ports(pod, resources):
+    """Ports at which a NetworkPolicy lets somebody in."""
+    return {
+        port["port"]
+        for policy in manifests.of_kind(resources, "NetworkPolicy")
+        if _matches(policy["spec"]["podSelector"]["matchLabels"], pod.labels)
+        for rule in policy["spec"]["ingress"]
+        for port in rule.get("ports", ())
+    }
+
+
 def _network(resources):
     """Workers are reached by trainers on the port they listen on, and reach nobody."""
     for pod in manifests.pods(resources):
@@ -287,7 +326,7 @@ def _network(resources):
         if not any("Ingress" in policy["policyTypes"] for policy in policies):
             yield f"{pod.name} may be reached by everybody"
         named = {p["containerPort"] for c in pod.containers for p in c.get("ports", ())}
-        ports = {p["port"] for q in policies for i in q["ingress"] for p in i.get("ports", ())}
+        ports = _open_ports(pod, resources)
         for port in sorted(ports - named):
             yield f"NetworkPolicy of {pod.name} has port {port}, which nobody listens on"
         if pod.owner["kind"] != "Deployment":

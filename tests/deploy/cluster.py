@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import re
 import shutil
 import subprocess
 
@@ -192,11 +191,14 @@ def cluster(folder, resources, secrets):
 
 def secrets_of_readme(folder):
     """Runs the README's lines for certificates and token; returns a folder for each Secret."""
-    text = (manifests.FOLDER / "README.md").read_text(encoding="utf-8")
-    (block,) = [b for b in re.findall(r"```sh\n(.*?)```", text, re.DOTALL) if "openssl" in b]
+    block = manifests.readme_block("openssl")
     made = folder / "made"
     made.mkdir()
-    offline = 'kubectl() { command kubectl "$@" --dry-run=client -o yaml; echo ---; }\n'
+    # Without a server `kubectl -n ... create secret` can say what it would create.
+    offline = (
+        'kubectl() { [ "$1" = -n ] || return 0;'
+        ' command kubectl "$@" --dry-run=client -o yaml; echo ---; }\n'
+    )
     done = subprocess.run(
         ["bash", "-euc", offline + block],
         cwd=made,

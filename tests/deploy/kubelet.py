@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import os
 import signal
 import subprocess
@@ -14,6 +16,7 @@ import numpy as np
 import psutil
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from prometheus_client.parser import text_string_to_metric_families
 
 from reward_server.cli import EXIT_OK, EXIT_UNREACHABLE
 from tests.deploy import manifests
@@ -68,6 +71,18 @@ def health(pod, name, kind):
             return stub.Check(health_pb2.HealthCheckRequest(), timeout=10).status
         except grpc.RpcError:
             return None
+
+
+def metric_names(pod, name):
+    """Names of the metrics of a container, as Prometheus gets them."""
+    (port,) = [p for p in pod.container(name)["ports"] if p["name"] == "metrics"]
+    connection = http.client.HTTPConnection(pod.address, port["containerPort"], timeout=30)
+    with contextlib.closing(connection):
+        connection.request("GET", "/metrics")
+        text = connection.getresponse().read().decode()
+    return {
+        sample.name for family in text_string_to_metric_families(text) for sample in family.samples
+    }
 
 
 def score(pod):

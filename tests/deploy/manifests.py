@@ -8,6 +8,7 @@ import base64
 import copy
 import dataclasses
 import functools
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -82,6 +83,13 @@ def with_components(folder, *components):
     }
     (folder / "kustomization.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
     return build(folder)
+
+
+def readme_block(word):
+    """The code block of the README that has a word in it."""
+    text = (FOLDER / "README.md").read_text(encoding="utf-8")
+    (block,) = [b for b in re.findall(r"```\w+\n(.*?)```", text, re.DOTALL) if word in b]
+    return block
 
 
 def of_kind(resources, *kinds):

@@ -17,6 +17,12 @@ def resources(tmp_path):
     return manifests.with_components(tmp_path, "cert-manager")
 
 
+@pytest.fixture
+def with_keda(tmp_path):
+    """The base with KEDA."""
+    return manifests.with_components(tmp_path, "keda")
+
+
 def pod(resources, kind):
     """The pod template of a kind."""
     return next(pod for pod in manifests.pods(resources) if pod.owner["kind"] == kind)
@@ -194,3 +200,38 @@ def test_the_checks_find_mistakes(resources, change, text):
     change(resources)
     found = checks.complaints(resources)
     assert any(text in complaint for complaint in found), found
+
+
+TRIGGER = ("spec", "triggers", 0, "metadata", "query")
+FROM_PROMETHEUS = ("spec", "ingress", 0, "ports", 0, "port")
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (in_place("worker", ":9090", ":9091"), "ports must be [7000, 7001, 9091]"),
+        (in_resource("ScaledObject", "spec", "scaleTargetRef", "name", value="w"), "is no Deploy"),
+        (in_resource("ScaledObject", *TRIGGER, value="sum(reward_rows)"), "nobody has the metrics"),
+        (in_resource("ScaledObject", *TRIGGER, value="reward_slots"), "must be about shardward"),
+        (
+            in_resource("PodMonitor", "spec", "podMetricsEndpoints", 0, "port", value="http"),
+            "wants port http",
+        ),
+        (
+            in_resource("NetworkPolicy", *FROM_PROMETHEUS, value=7001, name="metrics"),
+            "lets nobody in at 9090",
+        ),
+    ],
+)
+def test_the_checks_find_mistakes_about_metrics(with_keda, change, text):
+    """What KEDA and Prometheus would look for in vain is found."""
+    change(with_keda)
+    found = checks.complaints(with_keda)
+    assert any(text in complaint for complaint in found), found
+
+
+def test_two_autoscalers_are_found(with_keda, tmp_path_factory):
+    """The CPU autoscaler beside KEDA's would fight it."""
+    base = manifests.with_components(tmp_path_factory.mktemp("base"))
+    found = checks.complaints([*with_keda, manifests.one(base, "HorizontalPodAutoscaler")])
+    assert "two autoscalers name reward-workers" in found

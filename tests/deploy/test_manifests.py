@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import filecmp
+import shutil
 
 import pytest
 
@@ -58,19 +59,25 @@ def test_the_tokenizer_is_that_of_the_recipe():
     assert (sorted(same), different, missing) == (names, [], [])
 
 
-def test_images_can_be_renamed(tmp_path):
-    """An `images` entry reaches the Deployment, the JobSet and its sidecar."""
-    manifests.with_components(tmp_path)
-    file = tmp_path / "kustomization.yaml"
-    entries = [f"{{name: shardward-{name}, newName: r/{name}}}" for name in ("reward", "trainer")]
-    renamed = tmp_path / "renamed"
-    renamed.mkdir()
-    text = file.read_text(encoding="utf-8").replace("- ..", "- ../..")
-    images = f"images: [{', '.join(entries)}]\n"
-    (renamed / "kustomization.yaml").write_text(text + images, encoding="utf-8")
-    found = [
-        container["image"]
-        for pod in manifests.pods(manifests.build(renamed))
-        for container in pod.containers
+def test_the_kustomization_of_the_readme(tmp_path):
+    """It builds and fits, and its images reach the Deployment, the JobSet and its sidecar."""
+    copy = tmp_path / "kubernetes"
+    shutil.copytree(manifests.FOLDER, copy)
+    (copy / "mine").mkdir()
+    block = manifests.readme_block("kind: Kustomization")
+    (copy / "mine" / "kustomization.yaml").write_text(block, encoding="utf-8")
+    resources = manifests.build(copy / "mine")
+    assert checks.complaints(resources) == []
+    found = [c["image"] for pod in manifests.pods(resources) for c in pod.containers]
+    assert sorted(found) == [
+        "REGISTRY/shardward-reward:0.1.0",
+        "REGISTRY/shardward-reward:0.1.0",
+        "REGISTRY/shardward-trainer:0.1.0-cuda13",
     ]
-    assert sorted(found) == ["r/reward:0.1.0", "r/reward:0.1.0", "r/trainer:0.1.0"]
+
+
+def test_the_readme_names_all_components():
+    """Somebody who reads only the README finds each."""
+    text = (manifests.FOLDER / "README.md").read_text(encoding="utf-8")
+    for name in (*manifests.COMPONENTS, *manifests.OVERLAYS):
+        assert f"`{name}`" in text or f"/{name}" in text

@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from reward_server.cli import EXIT_OK
-from tests.deploy import kubelet, manifests
+from tests.deploy import checks, kubelet, manifests
 from tests.deploy.cluster import cluster
 
 pytestmark = pytest.mark.skipif(not manifests.HAS_KUBECTL, reason="needs kubectl")
@@ -30,3 +30,13 @@ def test_a_server_that_runs_the_functions(tmp_path, secrets):
             assert code == EXIT_OK, said
             kubelet.check_scores(pod)
             assert kubelet.stop(pod, server) == 0
+
+
+def test_prometheus_gets_what_is_asked_for(tmp_path, tmp_path_factory, secrets):
+    """Component `keda`: a worker has all metrics that queries may name, on the pod's address."""
+    resources = manifests.with_components(tmp_path_factory.mktemp("keda"), "keda")
+    with cluster(tmp_path, resources, secrets) as pods:
+        pod = pods.pod("Deployment")
+        with kubelet.start(pod, "worker") as worker:
+            worker.ready()
+            assert kubelet.metric_names(pod, "worker") == checks.METRICS
