@@ -12,10 +12,11 @@ import logging
 import time
 import zlib
 
+import numpy as np
 from shardward.v1 import types_pb2
 
 from reward_server import messages
-from reward_server.batch import RowStatus, Scorer
+from reward_server.batch import Scorer
 from reward_server.channel import MAX_MESSAGE_BYTES
 from reward_server.decode import Tokenizer
 from reward_server.messages import RequestError
@@ -54,7 +55,7 @@ class Handler:
     Attributes:
         scorer: scores the rows.
         rows_scored: rows scored since the start, failed ones included.
-        outcomes: the same rows, counted by status.
+        outcomes: the same rows, counted by `RowStatus`.
         calls_joined: retries that were answered without scoring.
         calls_refused: calls that were told to come again because too many were waiting.
         draining: whether only calls that are known are answered.
@@ -85,7 +86,7 @@ class Handler:
         self._running: dict[str, _Running] = {}
         self._queue_bytes = 0
         self.rows_scored = 0
-        self.outcomes: collections.Counter[RowStatus] = collections.Counter()
+        self.outcomes: collections.Counter[int] = collections.Counter()
         self.calls_joined = 0
         self.calls_refused = 0
         self.draining = False
@@ -170,7 +171,8 @@ class Handler:
         )
         scores = await self.scorer.score(batch, timeout_s=timeout_s)
         self.rows_scored += batch.rows
-        self.outcomes.update(map(RowStatus, scores.statuses.tolist()))
+        for status, rows in enumerate(np.bincount(scores.statuses).tolist()):
+            self.outcomes[status] += rows
         total_s = time.monotonic() - start
         logger.debug(
             "scored request_id=%s rows=%d failed=%d total_s=%.3f",

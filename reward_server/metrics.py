@@ -45,7 +45,7 @@ class _Collector:
             rows.add_metric([status.name.lower()], outcomes[status])
         yield rows
 
-    async def _read(self) -> tuple[dict[tuple[str, str], int], dict[RowStatus, int]]:
+    async def _read(self) -> tuple[dict[tuple[str, str], int], dict[int, int]]:
         scorer = self.handler.scorer
         gauges = {
             ("reward_queue_rows", "Rows that wait for a slot."): scorer.rows_queued,

@@ -149,7 +149,7 @@ class Pod:
         binds = [(self.volume(mount["name"]), mount["mountPath"]) for mount in mounts]
         if self.image:
             mounts = self.image.script([*binds, (self.cluster.hosts, "/etc/hosts")])
-            script = f'{mounts}\nexec {self.image.start()} "$@"'
+            script = f'{mounts}\nexec {self.image.start(**self.environment(name))} "$@"'
         else:
             script = f'{self._on_machine(binds)}\nexec "$@"'
         inside = ("ip", "netns", "exec", self.name, "unshare", "--uts")

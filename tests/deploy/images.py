@@ -105,7 +105,7 @@ class Image:
         if not (Path(target).exists() or point.exists()):
             point.mkdir(parents=True)
 
-    def start(self, user=None, **environment):
+    def start(self, *, user=None, **environment):
         """Shell words before a program: it becomes process 1 in the mounted root, as a user."""
         root = self.folder / "root"
         uid, _, gid = (user or self.user).partition(":")
@@ -125,7 +125,7 @@ class Image:
         pip = {key: value for key, value in os.environ.items() if key.startswith("PIP_")}
         script = (
             f"{self.script(writable=True)}\n"
-            f"exec {self.start('0:0', HOME='/root', **pip)} sh -ec {shlex.quote(line)}"
+            f"exec {self.start(user='0:0', HOME='/root', **pip)} sh -ec {shlex.quote(line)}"
         )
         _call("unshare", "--mount", "sh", "-ec", script)
 

@@ -54,12 +54,18 @@ def start(pod, name):
 
 
 def stop(pod, running):
-    """Sends SIGTERM to a container's process 1; returns its exit code."""
-    if not pod.image:
-        return running.end()
-    (first,) = psutil.Process(running.process.pid).children()
-    os.kill(first.pid, signal.SIGTERM)
+    """Stops a container of a server or worker; returns its exit code."""
+    terminate(pod, running.process)
     return running.wait()
+
+
+def terminate(pod, process):
+    """Sends SIGTERM to a container's first process, which in an image is process 1."""
+    pid = process.pid
+    if pod.image:
+        (first,) = psutil.Process(pid).children()
+        pid = first.pid
+    os.kill(pid, signal.SIGTERM)
 
 
 def health(pod, name, kind):

@@ -16,8 +16,6 @@ from tests.deploy.cluster import cluster
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(1800),
-    pytest.mark.skipif(not manifests.HAS_KUBECTL, reason="needs kubectl"),
-    pytest.mark.skipif(os.geteuid() != 0, reason="mounts need root"),
     pytest.mark.skipif("TEST_CONTAINERS" not in os.environ, reason="make test-containers sets it"),
 ]
 NOT_IN_IT = ("jax", "jaxlib", "torch", "transformers", "tunix", "pip", "grpc_tools", "pytest")
@@ -25,13 +23,6 @@ VERSIONS = """
 import importlib.metadata, json
 print(json.dumps({d.name: d.version for d in importlib.metadata.distributions()}))
 """
-
-
-@pytest.fixture(scope="module")
-def image(tmp_path_factory):
-    """The image."""
-    with images.memory(tmp_path_factory.mktemp("image")) as folder:
-        yield images.build("reward", folder)
 
 
 def run(image, *command):
@@ -46,24 +37,24 @@ def run(image, *command):
     )
 
 
-def test_pods_run_it(image, tmp_path, secrets):
+def test_pods_run_it(reward_image, tmp_path, secrets):
     """Read-only, without root and privileges: it serves, scores and drains as process 1."""
     with cluster(tmp_path, manifests.build(manifests.FOLDER / "base"), secrets) as pods:
-        kubelet.serve_and_drain(pods, image=image)
+        kubelet.serve_and_drain(pods, image=reward_image)
 
 
-def test_it_can_write_nothing(image):
+def test_it_can_write_nothing(reward_image):
     """Its user is not root, and the root file system is read-only."""
-    assert run(image, "id", "-u").stdout == "65532\n"
-    done = run(image, "touch", "/opt/shardward/x", "/x", "/tmp/x")
+    assert run(reward_image, "id", "-u").stdout == "65532\n"
+    done = run(reward_image, "touch", "/opt/shardward/x", "/x", "/tmp/x")
     assert done.stderr.count("Read-only file system") == 3, done.stderr
 
 
-def test_versions_are_pinned(image):
+def test_versions_are_pinned(reward_image):
     """All packages have the version of constraints.txt; only the Containerfile's are missing."""
     lines = (manifests.ROOT / "constraints.txt").read_text(encoding="utf-8").split()
     pins = dict(line.lower().replace("_", "-").split("==") for line in lines)
-    done = run(image, "python", "-c", VERSIONS)
+    done = run(reward_image, "python", "-c", VERSIONS)
     found = {k.lower().replace("_", "-"): v for k, v in json.loads(done.stdout).items()}
     assert {name for name, version in found.items() if pins.get(name) != version} == {
         "dumb-init",
@@ -72,13 +63,13 @@ def test_versions_are_pinned(image):
 
 
 @pytest.mark.parametrize("name", NOT_IN_IT)
-def test_it_has_no_more_than_it_needs(image, name):
+def test_it_has_no_more_than_it_needs(reward_image, name):
     """Neither trainer nor tools are in it."""
-    done = run(image, "/opt/shardward/bin/python", "-c", f"import {name}")
+    done = run(reward_image, "/opt/shardward/bin/python", "-c", f"import {name}")
     assert f"No module named '{name}'" in done.stderr
 
 
-def test_the_last_stages_are_small(image):
+def test_the_last_stages_are_small(reward_image):
     """No compiler, no cache: their base is slim and they only copy."""
     for name in ("reward", "trainer"):
         stage = images.stages()[name]
@@ -86,7 +77,7 @@ def test_the_last_stages_are_small(image):
         assert {instruction for instruction, _ in stage.lines} == {
             *("COPY", "ENV", "USER", "ENTRYPOINT"),
         }
-    made = [path for layer in image.layers for path in (layer / "opt").rglob("*")]
+    made = [path for layer in reward_image.layers for path in (layer / "opt").rglob("*")]
     assert made
     assert not [path for path in made if path.name in ("gcc", "cc", "g++", "pip", ".cache")]
 

@@ -9,7 +9,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 
 import pytest
 
@@ -19,7 +18,7 @@ from tests.integration import service
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.timeout(900),
+    pytest.mark.timeout(1800),
     pytest.mark.skipif(not manifests.HAS_KUBECTL, reason="needs kubectl"),
     pytest.mark.skipif("TEST_CONTAINERS" not in os.environ, reason="make test-containers sets it"),
 ]
@@ -28,13 +27,10 @@ TERMINATED = 128 + signal.SIGTERM
 
 def train(pod, log, steps):
     """Starts the trainer of a pod, for fewer steps."""
-    values = {**os.environ, **pod.environment("trainer")}
     arguments = [*pod.arguments("trainer"), f"--steps={steps}"]
     with log.open("wb") as out:
         return subprocess.Popen(
-            [*pod.prefix("trainer"), sys.executable, "-m", "trainer.cli", *arguments],
-            cwd=manifests.ROOT,
-            env=values,
+            [*pod.prefix("trainer"), *pod.image.entrypoint, *arguments],
             stdout=out,
             stderr=out,
         )
@@ -54,13 +50,17 @@ def job(pods, folder, *, steps):
             process.wait(30)
 
 
-def test_it_trains_stops_and_goes_on(tmp_path, secrets):
+def test_it_trains_stops_and_goes_on(tmp_path, secrets, reward_image, trainer_image):
     """Processes meet by the coordinator's name; SIGTERM to one pod stops all; a restart goes on."""
     base = manifests.build(manifests.FOLDER / "base")
     with cluster(tmp_path, base, secrets) as made, contextlib.ExitStack() as stack:
-        worker = stack.enter_context(kubelet.start(made.pod("Deployment"), "worker"))
-        pods = [made.pod("JobSet", index) for index in (0, 1)]
+        worker = stack.enter_context(
+            kubelet.start(made.pod("Deployment", image=reward_image), "worker")
+        )
+        pods = [made.pod("JobSet", index, image=reward_image) for index in (0, 1)]
         servers = [stack.enter_context(kubelet.start(pod, "reward-server")) for pod in pods]
+        for pod in pods:
+            pod.image = trainer_image
         for process in (worker, *servers):
             process.ready()
         out = pods[0].volume("runs") / "grpo"
@@ -77,7 +77,7 @@ def test_it_trains_stops_and_goes_on(tmp_path, secrets):
                 return steps() >= 2
 
             service.until(going, timeout_s=300)
-            started[1].send_signal(signal.SIGTERM)
+            kubelet.terminate(pods[1], started[1])
             codes = [process.wait(200) for process in started]
             assert codes == [TERMINATED] * 2, [log.read_text() for log in logs]
         done = steps()
