@@ -136,7 +136,7 @@ def is_local(address: str) -> bool:
 
 def _host(flag: str, address: str) -> str:
     host, _, port = address.rpartition(":")
-    if not host or not port.isdigit():
+    if not host or not port.isdigit() or int(port) >= 2**16:
         kinds = "unix:PATH or HOST:PORT" if flag == "--listen" else "HOST:PORT"
         raise StartError(f"`{flag}` must be {kinds}, got {address!r}.")
     return host
