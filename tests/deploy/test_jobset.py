@@ -18,7 +18,7 @@ from tests.integration import service
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.timeout(1800),
+    pytest.mark.timeout(3600),
     pytest.mark.skipif(not manifests.HAS_KUBECTL, reason="needs kubectl"),
     pytest.mark.skipif("TEST_CONTAINERS" not in os.environ, reason="make test-containers sets it"),
 ]
@@ -76,13 +76,13 @@ def test_it_trains_stops_and_goes_on(tmp_path, secrets, reward_image, trainer_im
                 assert [process.poll() for process in started] == [None, None], texts
                 return steps() >= 2
 
-            service.until(going, timeout_s=300)
+            service.until(going, timeout_s=900)
             kubelet.terminate(pods[1], started[1])
-            codes = [process.wait(200) for process in started]
+            codes = [process.wait(600) for process in started]
             assert codes == [TERMINATED] * 2, [log.read_text() for log in logs]
         done = steps()
         with job(pods, tmp_path, steps=done + 2) as (started, logs):
-            codes = [process.wait(400) for process in started]
+            codes = [process.wait(900) for process in started]
             said = [log.read_text(encoding="utf-8") for log in logs]
             assert codes == [0, 0], said
         assert "resumed after step" in said[0]
