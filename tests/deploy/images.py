@@ -116,7 +116,9 @@ class Image:
         return shlex.join([
             *("unshare", "--pid", "--fork", "--kill-child", "sh", "-ec", first, "sh"),
             *("env", "-i", *variables, "chroot", str(root)),
-            *("setpriv", f"--reuid={uid}", f"--regid={gid}", f"--groups={gid}", *drop, "--"),
+            # Another user would outlive the process that --kill-child watches.
+            *("setpriv", f"--reuid={uid}", f"--regid={gid}", f"--groups={gid}", *drop),
+            *("--pdeathsig=keep", "--"),
         ])  # fmt: skip
 
     def run(self, command):
