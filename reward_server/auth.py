@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import hmac
+import os
 import stat
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -22,7 +23,7 @@ _Metadata = tuple[tuple[str, str], ...]
 
 
 def read_token(flag: str, path: str) -> str:
-    """Reads a token that nobody but the file's owner can read.
+    """Reads a token that nobody but the file's owner can read, or a group that root chose.
 
     Raises:
         ConfigError: names the flag and what is wrong with the file, never its content.
@@ -32,7 +33,7 @@ def read_token(flag: str, path: str) -> str:
         if not stat.S_ISREG(found.st_mode):
             raise ConfigError(f"`{flag}` must be a regular file, got {path}.")
         mode = stat.S_IMODE(found.st_mode)
-        if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        if mode & _forbidden(found.st_uid):
             raise ConfigError(
                 f"`{flag}` must be for its owner only, got mode {mode:04o} of {path}."
                 f" Say: chmod 600 {path}"
@@ -45,6 +46,12 @@ def read_token(flag: str, path: str) -> str:
     if not all(0x21 <= byte <= 0x7E for byte in token):
         raise ConfigError(f"`{flag}` must hold one word of ASCII, got other bytes in {path}.")
     return token.decode()
+
+
+def _forbidden(owner: int) -> int:
+    # Kubernetes leaves a Secret's files to root and lets the group of a pod's user read them.
+    shared = owner == 0 and os.geteuid() != 0
+    return stat.S_IRWXO | (stat.S_IWGRP | stat.S_IXGRP if shared else stat.S_IRWXG)
 
 
 def bearer(token: str) -> _Metadata:

@@ -176,6 +176,16 @@ class Scorer(Protocol):
         """Remote workers behind this scorer; 0 for an embedded pool."""
         ...
 
+    @property
+    def rows_missing(self) -> int:
+        """Rows of the calls under way that have no result yet."""
+        ...
+
+    @property
+    def rows_queued(self) -> int:
+        """Those of them that wait for a slot."""
+        ...
+
     async def start(self) -> None:
         """Starts, and returns once every function has scored a probe row.
 

@@ -91,6 +91,9 @@ def build_parser() -> argparse.ArgumentParser:
         command.add_argument(
             "--health-listen", metavar="HOST:PORT", help="port for health checks only, without TLS"
         )
+        command.add_argument(
+            "--metrics-listen", metavar="HOST:PORT", help="port for Prometheus, without TLS"
+        )
         command.add_argument("--log-json", action="store_true", help="log JSON lines")
         command.add_argument(
             "--log-level", default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR")
@@ -213,6 +216,7 @@ def _listen(args: argparse.Namespace) -> Listen:
     return Listen(
         address=args.listen,
         health_address=args.health_listen,
+        metrics_address=args.metrics_listen,
         insecure_bind=args.insecure_bind,
         credentials=credentials,
     )

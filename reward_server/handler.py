@@ -12,6 +12,7 @@ import logging
 import time
 import zlib
 
+import numpy as np
 from shardward.v1 import types_pb2
 
 from reward_server import messages
@@ -52,7 +53,9 @@ class Handler:
     remembered; its rows are not scored twice.
 
     Attributes:
+        scorer: scores the rows.
         rows_scored: rows scored since the start, failed ones included.
+        outcomes: the same rows, counted by `RowStatus`.
         calls_joined: retries that were answered without scoring.
         calls_refused: calls that were told to come again because too many were waiting.
         draining: whether only calls that are known are answered.
@@ -74,7 +77,7 @@ class Handler:
             memo_bytes: most bytes of answers kept for retries.
             max_queue_bytes: most bytes of calls under way; one call alone may have more.
         """
-        self._scorer = scorer
+        self.scorer = scorer
         self._tokenizer = tokenizer
         self._max_memo_bytes = memo_bytes
         self._max_queue_bytes = max_queue_bytes
@@ -83,6 +86,7 @@ class Handler:
         self._running: dict[str, _Running] = {}
         self._queue_bytes = 0
         self.rows_scored = 0
+        self.outcomes: collections.Counter[int] = collections.Counter()
         self.calls_joined = 0
         self.calls_refused = 0
         self.draining = False
@@ -174,13 +178,15 @@ class Handler:
         caller: str,
     ) -> types_pb2.RewardBatch:
         start = time.monotonic()
-        reward_fns = self._scorer.reward_fns
+        reward_fns = self.scorer.reward_fns
         batch = messages.to_batch(
             rollouts, tokenizer=self._tokenizer, reward_fns=reward_fns, step=step, mode=mode
         )
         batch = dataclasses.replace(batch, caller=caller)
-        scores = await self._scorer.score(batch, timeout_s=timeout_s)
+        scores = await self.scorer.score(batch, timeout_s=timeout_s)
         self.rows_scored += batch.rows
+        for status, rows in enumerate(np.bincount(scores.statuses).tolist()):
+            self.outcomes[status] += rows
         total_s = time.monotonic() - start
         logger.debug(
             "scored request_id=%s rows=%d failed=%d total_s=%.3f",
@@ -211,15 +217,15 @@ class Handler:
                     settings_digest=fn.settings_digest,
                     whole_groups=fn.whole_groups,
                 )
-                for fn in self._scorer.reward_fns
+                for fn in self.scorer.reward_fns
             ],
             tokenizer_fingerprint=self._tokenizer.fingerprint,
-            slots=self._scorer.slots,
-            rows_per_slot=self._scorer.rows_per_slot,
+            slots=self.scorer.slots,
+            rows_per_slot=self.scorer.rows_per_slot,
             max_message_bytes=MAX_MESSAGE_BYTES,
             version=version(),
             rows_scored=self.rows_scored,
-            workers=self._scorer.workers,
+            workers=self.scorer.workers,
             vocab_size=self._tokenizer.vocab_size,
             draining=self.draining,
             calls_joined=self.calls_joined,

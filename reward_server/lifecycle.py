@@ -22,6 +22,7 @@ from reward_server.channel import SERVER_OPTIONS
 from reward_server.decode import Tokenizer
 from reward_server.handler import Handler
 from reward_server.listen import Listen, socket_lock
+from reward_server.metrics import metrics_port
 
 LAME_DUCK_S = 0.5
 logger = logging.getLogger(__name__)
@@ -73,7 +74,7 @@ async def run(
                 return
             starting.result()
             address = listen.bind(server)
-            async with _health_port(listen, health):
+            async with _health_port(listen, health), metrics_port(listen, handler):
                 await server.start()
                 for name in ("", service.name):
                     await health.set(name, health_pb2.HealthCheckResponse.SERVING)

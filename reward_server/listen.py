@@ -29,12 +29,14 @@ class Listen:
     Attributes:
         address: unix:PATH or HOST:PORT.
         health_address: HOST:PORT of a second port that answers health checks only, without TLS.
+        metrics_address: HOST:PORT where Prometheus gets metrics, without TLS.
         insecure_bind: whether others than this machine may connect without TLS.
         credentials: what callers are shown and asked for.
     """
 
     address: str
     health_address: str | None = None
+    metrics_address: str | None = None
     insecure_bind: bool = False
     credentials: ServerCredentials = dataclasses.field(default_factory=ServerCredentials)
 
@@ -46,6 +48,8 @@ class Listen:
         """
         if self.health_address is not None:
             _host("--health-listen", self.health_address)
+        if self.metrics_address is not None:
+            _host("--metrics-listen", self.metrics_address)
         if self.address.startswith("unix:"):
             if self.credentials.has_tls:
                 raise StartError(
@@ -132,7 +136,7 @@ def is_local(address: str) -> bool:
 
 def _host(flag: str, address: str) -> str:
     host, _, port = address.rpartition(":")
-    if not host or not port.isdigit():
+    if not host or not port.isdigit() or int(port) >= 2**16:
         kinds = "unix:PATH or HOST:PORT" if flag == "--listen" else "HOST:PORT"
         raise StartError(f"`{flag}` must be {kinds}, got {address!r}.")
     return host

@@ -133,6 +133,11 @@ class Pool:
         """Rows of the calls under way that have no result yet."""
         return sum(call.missing for call in self._calls)
 
+    @property
+    def rows_queued(self) -> int:
+        """Those of them that no child has."""
+        return sum(call.queued for call in self._calls)
+
     async def start(self) -> None:
         """Starts the children, and returns once they have scored the probe rows.
 

@@ -111,6 +111,17 @@ class WorkerRouter:
         """Workers that may get rows."""
         return self._workers.usable
 
+    @property
+    def rows_missing(self) -> int:
+        """Rows of the calls under way that have no result yet."""
+        given = (piece for worker in self._workers for piece in worker.pieces.values())
+        return self.rows_queued + sum(piece.stop - piece.start for piece in given)
+
+    @property
+    def rows_queued(self) -> int:
+        """Those of them that no worker has."""
+        return self._calls.queued
+
     async def start(self) -> None:
         """Waits for the first worker, then keeps looking for others.
 

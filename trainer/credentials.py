@@ -138,14 +138,14 @@ def _read_pair(cert: str | os.PathLike[str], key: str | os.PathLike[str]) -> tup
 
 
 def _read_token(path: str | os.PathLike[str]) -> str:
-    """Reads a token that nobody but the file's owner can read; says nothing of its content."""
+    """Reads a token of its owner, or of root and a group; says nothing of its content."""
     name = "`token_file` (--reward-token-file)"
     try:
         found = Path(path).stat()
         if not stat.S_ISREG(found.st_mode):
             raise ValueError(f"{name} must be a regular file, got {path}.")
         mode = stat.S_IMODE(found.st_mode)
-        if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        if mode & _forbidden(found.st_uid):
             raise ValueError(
                 f"{name} must be for its owner only, got mode {mode:04o} of {path}."
                 f" Say: chmod 600 {path}"
@@ -158,3 +158,9 @@ def _read_token(path: str | os.PathLike[str]) -> str:
     if not all(0x21 <= byte <= 0x7E for byte in token):
         raise ValueError(f"{name} must hold one word of ASCII, got other bytes in {path}.")
     return token.decode()
+
+
+def _forbidden(owner: int) -> int:
+    # Kubernetes leaves a Secret's files to root and lets the group of a pod's user read them.
+    shared = owner == 0 and os.geteuid() != 0
+    return stat.S_IRWXO | (stat.S_IWGRP | stat.S_IXGRP if shared else stat.S_IRWXG)

@@ -161,12 +161,12 @@ async def serving(
 class Command:
     """A `reward-server` process; its standard error is kept in `lines`."""
 
-    def __init__(self, *args, prefix=()):
+    def __init__(self, *args, prefix=(), program=(sys.executable, "-m", "reward_server")):
         """Starts it, through another command if there is a prefix."""
         self.lines = []
         self.address = ""
         self.process = subprocess.Popen(
-            [*prefix, sys.executable, "-m", "reward_server", *map(str, args)],
+            [*prefix, *program, *map(str, args)],
             cwd=ROOT,
             stdin=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -214,9 +214,9 @@ class Command:
 
 
 @contextlib.contextmanager
-def command(*args, prefix=()):
+def command(*args, **settings):
     """A `reward-server` process that does not outlive the block."""
-    running = Command(*args, prefix=prefix)
+    running = Command(*args, **settings)
     try:
         yield running
     finally:

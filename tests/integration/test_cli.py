@@ -34,6 +34,7 @@ FLAGS = {
         "--tls-client-ca",
         "--token-file",
         "--health-listen",
+        "--metrics-listen",
         "--log-json",
         "--log-level",
         "--workers",
@@ -162,7 +163,9 @@ def test_two_servers_do_not_share_a_port(serve):
         assert "slots=1 reward_fns=faulty,length,slow_tail" in server.log
         second = run(*serve(address))
         third = run(*serve("127.0.0.1:0", "--health-listen", address))
-    for flag, refused in (("--listen", second), ("--health-listen", third)):
+        fourth = run(*serve("127.0.0.1:0", "--metrics-listen", address))
+    flags = ("--listen", "--health-listen", "--metrics-listen")
+    for flag, refused in zip(flags, (second, third, fourth), strict=True):
         assert refused.returncode == cli.EXIT_CONFIG
         assert f"`{flag}` must be free" in refused.stderr
         assert "Traceback" not in refused.stderr

@@ -333,6 +333,8 @@ def test_listening_beyond_this_machine(files, made):
         (["--listen", "0.0.0.0:0"], ["--tls-cert", "--insecure-bind"]),
         (["--listen", "0.0.0.0:0", "--token-file", "{token}"], ["read the token", "--tls-cert"]),
         (["--health-listen", "8080"], ["`--health-listen` must be HOST:PORT, got '8080'"]),
+        (["--metrics-listen", ":1"], ["`--metrics-listen` must be HOST:PORT, got ':1'"]),
+        (["--metrics-listen", "localhost:65536"], ["`--metrics-listen` must be HOST:PORT"]),
         (["--workers-tls-ca", "{ca}"], ["must come with `--workers`"]),
         (["--workers-tls-cert", "{client.cert}"], ["must come with `--workers-tls-ca`"]),
         (

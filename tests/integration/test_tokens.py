@@ -6,7 +6,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import tempfile
 import time
+from pathlib import Path
 
 import grpc
 import pytest
@@ -27,6 +30,7 @@ from trainer import InvalidRequest, RewardClient
 from trainer import cli as train_cli
 
 TOKEN = "s3cret-t0ken"
+NOBODY = 65532
 REWARDS = f'[[reward]]\nfn = "{service.FUNCTIONS}:length"\n'
 
 
@@ -210,6 +214,31 @@ def test_files_of_tokens_are_checked(tmp_path, content, mode, text):
         RewardClient("unix:/tmp/s", token_file=file)
     assert text in str(error.value)
     assert not content or content.strip() == "" or content not in str(error.value)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+@pytest.mark.parametrize(
+    ("owner", "mode", "good"),
+    [(0, 0o440, True), (0, 0o460, False), (0, 0o444, False), (NOBODY, 0o440, False)],
+)
+def test_a_token_of_root_may_be_for_a_group(owner, mode, good):
+    """A Secret's file in a pod is root's and readable for the group; more, or another's, is not."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        file = certificates.token_file(Path(folder, "token"), TOKEN, mode=mode)
+        os.chown(file, owner, NOBODY)
+        os.setegid(NOBODY)
+        os.seteuid(NOBODY)
+        try:
+            for read in (
+                lambda: read_token("--token-file", str(file)),
+                lambda: RewardClient("unix:/tmp/s", token_file=file),
+            ):
+                with contextlib.nullcontext() if good else pytest.raises(ValueError, match="owner"):
+                    read()
+        finally:
+            os.seteuid(0)
+            os.setegid(0)
 
 
 def test_a_readable_token_ends_the_start_with_code_3(files, tmp_path, capsys):
