@@ -50,7 +50,8 @@ class Jobs:
             "JAX_PLATFORMS": "cpu",
             "HERE": str(ROOT),
             "SOCKETS": str(self.sockets),
-            # Most of a start is compilation, the same in all tests.
+            # Most of a start is compilation, the same in all tests. JAX lets process 0 alone write;
+            # the other is behind it then, and Gloo waits 30 s for it.
             "JAX_COMPILATION_CACHE_DIR": str(self.cluster.folder / "compiled"),
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
             **variables,
