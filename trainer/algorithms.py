@@ -4,17 +4,21 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import jax
 import numpy as np
-from tunix.rl.grpo import drgrpo_learner, grpo_learner
+from tunix.rl.grpo import dapo_learner, drgrpo_learner, grpo_learner
 from tunix.rl.rl_cluster import Mode
 
 from trainer import advantage
 from trainer.failures import FailurePolicy
 from trainer.learner import Part, ShardedLearner
+from trainer.overlong import check_overlong
 from trainer.setup_checks import check_estimator
+
+logger = logging.getLogger(__name__)
 
 
 class ShardedGRPOLearner(ShardedLearner, grpo_learner.GRPOLearner):
@@ -60,3 +64,27 @@ class ShardedGRPOLearner(ShardedLearner, grpo_learner.GRPOLearner):
 
 class ShardedDrGRPOLearner(ShardedGRPOLearner, drgrpo_learner.DrGRPOLearner):
     """Tunix's Dr. GRPO learner for any number of processes, for a `DrGRPOConfig`."""
+
+
+class ShardedDAPOLearner(ShardedGRPOLearner, dapo_learner.DAPOLearner):
+    """Tunix's DAPO learner for any number of processes, for a `DAPOConfig`.
+
+    The function that an enabled `overlong_buffer` stands for must be among those of the reward
+    server; the error says how to add it.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Takes what `ShardedLearner` takes.
+
+        Raises:
+            ValueError: as there, or the server has no function for the `overlong_buffer`.
+        """
+        super().__init__(*args, **kwargs)
+        check_overlong(
+            self.algo_config.overlong_buffer,
+            names=self._rewards.names,
+            weights=self._rewards.weights,
+            digests=self._rewards.digests,
+        )
+        if self.algo_config.dynamic_sampling:
+            logger.warning("dynamic_sampling has no effect: Tunix 0.1.7 accepts and ignores it")

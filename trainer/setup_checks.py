@@ -84,6 +84,27 @@ def check_estimator(name: str, policy: FailurePolicy) -> None:
         )
 
 
+def check_critic(cluster: Any) -> None:
+    """Refuses what PPO can't train with.
+
+    Raises:
+        ValueError: names the argument and the remedy.
+    """
+    models = cluster.inference_worker._models  # noqa: SLF001 - as Tunix's learner does
+    if models.get("critic") is None:
+        raise ValueError("PPO needs a critic. Pass `critic` to the RLCluster.")
+    if models.get("reward") is not None:
+        raise ValueError(
+            "`reward` of the RLCluster must be None: rewards come from the reward server, which has"
+            " the built-in function reward_model."
+        )
+    meshes = cluster.cluster_config.role_to_mesh
+    if meshes[Role.CRITIC] != meshes[Role.ACTOR]:
+        raise ValueError("the critic and the actor must be on one mesh.")
+    if cluster.cluster_config.training_config.critic_optimizer is None:
+        raise ValueError("`critic_optimizer` must be set in the training config for PPO.")
+
+
 def local_share(name: str, size: int, held: int, shards: int) -> int:
     """Scales a global batch size to the data shards that a process holds.
 
