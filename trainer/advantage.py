@@ -65,7 +65,7 @@ def reward_step(
         replicated: sharding of what every device holds whole.
         num_generations: G.
         estimator: name among `trainer.estimators.ESTIMATORS`; None computes no advantages.
-        weights: of the F functions, for estimators that weigh them; None for 1.
+        weights: of the F functions, for metrics and estimators; None for 1.
 
     Returns:
         A function of the packed rewards of one micro-batch or more, which make one batch for the
@@ -115,7 +115,7 @@ def _scores(whole: Float[Array, "B C"], weights: Float[Array, " F"]) -> Scores:
 
 
 def _metrics(scores: Scores, scored: Bool[Array, " B"]) -> dict[str, Array]:
-    values, has, totals, valid, _ = scores
+    values, has, totals, valid, weights = scores
     n_fn, n = has.sum(axis=0), valid.sum()
     mean_fn = values.sum(axis=0) / jnp.maximum(n_fn, 1)
     var_fn = (has * (values - mean_fn) ** 2).sum(axis=0) / jnp.maximum(n_fn, 1)
@@ -123,16 +123,17 @@ def _metrics(scores: Scores, scored: Bool[Array, " B"]) -> dict[str, Array]:
     def over_rows(of_row: Float[Array, " B"]) -> Array:
         return jnp.where(scored, of_row, 0.0).sum() / jnp.maximum(scored.sum(), 1)
 
-    sums = values.sum(axis=1)
+    weighted, counts = values * weights, has & (weights != 0)
+    sums, scored_values = weighted.sum(axis=1), counts & scored[:, None]
     return {
         "mean": jnp.where(valid, totals, 0.0).sum() / jnp.maximum(n, 1),
         "max": jnp.where(valid, totals, -jnp.inf).max(),
         "min": jnp.where(valid, totals, jnp.inf).min(),
         "n_failed": (~scored).sum(),
         "row_sum": over_rows(sums),
-        "row_mean": over_rows(sums / jnp.maximum(has.sum(axis=1), 1)),
-        "row_max": over_rows(jnp.where(has, values, -jnp.inf).max(axis=1)),
-        "row_min": over_rows(jnp.where(has, values, jnp.inf).min(axis=1)),
+        "row_mean": over_rows(sums / jnp.maximum(counts.sum(axis=1), 1)),
+        "value_max": jnp.where(scored_values, weighted, -jnp.inf).max(),
+        "value_min": jnp.where(scored_values, weighted, jnp.inf).min(),
         "fn_mean": mean_fn,
         "fn_std": jnp.sqrt(var_fn),
         "fn_n_valid": n_fn,

@@ -62,9 +62,10 @@ class ShardedPPOLearner(ShardedLearner, ppo_learner.PPOLearner):
     def _make_examples(self, parts: list[Part], mode: Mode) -> list[tuple[Any, dict[str, Any]]]:
         """Computes advantages and returns of each token, whitened over all parts as in Tunix."""
         arrays = self._arrays
-        rewards = advantage.reward_step(arrays.row_sharding, arrays.replicated, 1, None)(
-            *(part.packed for part in parts)
+        step = advantage.reward_step(
+            arrays.row_sharding, arrays.replicated, 1, None, self._rewards.weights
         )
+        rewards = step(*(part.packed for part in parts))
         names = ("completion_mask", "ref_per_token_logps", "old_per_token_logps", "old_values")
         whole = arrays.join_each_shard(
             [

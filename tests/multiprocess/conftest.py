@@ -47,6 +47,10 @@ def letters(prompts, completions, answer, **_):
         out.append(int(digest[:4], 16) / 65536)
     return out
 
+def letter(prompts, completions, answer, **_):
+    """The same in whole numbers."""
+    return [float(int(16 * value)) for value in letters(prompts, completions, answer)]
+
 def length(prompts, completions, **_):
     return [float(len(c)) for c in completions]
 '''

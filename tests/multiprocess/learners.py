@@ -19,31 +19,35 @@ from trainer import (
 OVERLONG = {
     "enable": True,
     "overlong_buffer_length": 2,
-    "overlong_buffer_penalty": 0.5,
+    "overlong_buffer_penalty": 1.0,
     "max_response_length": 4,
 }
+LEARNERS = {
+    "dapo": ShardedDAPOLearner,
+    "drgrpo": ShardedDrGRPOLearner,
+    "ppo": ShardedPPOLearner,
+}
+
+
+def config_of(scenario):
+    """Tunix's config for the algorithm of a scenario."""
+    algorithm = scenario.get("algorithm", "grpo")
+    beta = scenario.get("beta", 0.0)
+    settings = {"num_iterations": scenario.get("iterations", 1)}
+    if algorithm == "ppo":
+        return PPOConfig(**settings, beta=beta, epsilon_c=2.0)
+    settings["num_generations"] = scenario.get("generations", 4)
+    if algorithm == "dapo":
+        buffer = {**OVERLONG, **scenario.get("overlong", {})}
+        return DAPOConfig(**settings, overlong_buffer=buffer)
+    if algorithm == "drgrpo":
+        return DrGRPOConfig(**settings, beta=beta)
+    if algorithm == "gspo-token":
+        return GRPOConfig(**settings, beta=beta, loss_algo=algorithm)
+    return GRPOConfig(**settings, beta=beta, advantage_estimator=algorithm)
 
 
 def make_learner(scenario, **arguments):
     """Makes the learner of a scenario; arguments are those that all learners take."""
-    algorithm = scenario.get("algorithm", "grpo")
-    settings = {
-        "num_generations": scenario.get("generations", 4),
-        "num_iterations": scenario.get("iterations", 1),
-    }
-    beta = scenario.get("beta", 0.0)
-    if algorithm == "ppo":
-        config = PPOConfig(num_iterations=settings["num_iterations"], beta=beta, epsilon_c=2.0)
-        return ShardedPPOLearner(algo_config=config, **arguments)
-    if algorithm == "dapo":
-        buffer = {**OVERLONG, **scenario.get("overlong", {})}
-        return ShardedDAPOLearner(
-            algo_config=DAPOConfig(**settings, overlong_buffer=buffer), **arguments
-        )
-    if algorithm == "drgrpo":
-        return ShardedDrGRPOLearner(algo_config=DrGRPOConfig(**settings, beta=beta), **arguments)
-    if algorithm == "gspo-token":
-        config = GRPOConfig(**settings, beta=beta, loss_algo=algorithm)
-    else:
-        config = GRPOConfig(**settings, beta=beta, advantage_estimator=algorithm)
-    return ShardedGRPOLearner(algo_config=config, **arguments)
+    learner = LEARNERS.get(scenario.get("algorithm"), ShardedGRPOLearner)
+    return learner(algo_config=config_of(scenario), **arguments)

@@ -68,11 +68,11 @@ def make_mesh(shape, order=None):
     return Mesh(devices.reshape(shape), ("fsdp", "tp"))
 
 
-def make_model(mesh, seed=0, critic=False):
+def make_model(mesh, seed=0, critic=False, layers=2):
     """A small Qwen3, sharded, the same for every number of processes; as a critic if asked."""
     sharding = qwen3.ShardingConfig.get_default_sharding()
     config = qwen3.ModelConfig(
-        num_layers=2,
+        num_layers=layers,
         vocab_size=32,
         embed_dim=32,
         hidden_dim=64,
@@ -100,7 +100,7 @@ def make_model(mesh, seed=0, critic=False):
         return create()
 
 
-def make_cluster(mesh, scenario, rollout_engine=ShardedRollout):
+def make_cluster(mesh, scenario, rollout_engine=ShardedRollout, metrics=None):
     """A Tunix cluster with plain SGD."""
     beta = scenario.get("beta", 0.0)
     config = rl_cluster_lib.ClusterConfig(
@@ -116,16 +116,18 @@ def make_cluster(mesh, scenario, rollout_engine=ShardedRollout):
             rollout_micro_batch_size=scenario.get("rollout_micro"),
             compute_logps_micro_batch_size=scenario.get("logps_micro"),
             checkpoint_root_directory=scenario.get("checkpoint"),
+            metrics_logging_options=metrics,
             checkpointing_options=ocp.CheckpointManagerOptions(save_interval_steps=2),
         ),
         rollout_config=RolloutConfig(
             max_tokens_to_generate=4, max_prompt_length=8, kv_cache_size=32, temperature=1.0
         ),
     )
+    layers = scenario.get("layers", 2)
     return rl_cluster_lib.RLCluster(
-        actor=make_model(mesh),
-        reference=make_model(mesh, seed=1) if beta else None,
-        critic=make_model(mesh, seed=2, critic=True)
+        actor=make_model(mesh, layers=layers),
+        reference=make_model(mesh, seed=1, layers=layers) if beta else None,
+        critic=make_model(mesh, seed=2, critic=True, layers=layers)
         if scenario.get("algorithm") == "ppo" and not scenario.get("no_critic")
         else None,
         tokenizer=tokenizer(),

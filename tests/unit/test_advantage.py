@@ -54,17 +54,18 @@ def test_metrics_of_a_step() -> None:
     mesh = Mesh(np.array(jax.devices()[:1]), ("fsdp",))
     whole = NamedSharding(mesh, PartitionSpec())
     nan = np.nan
-    rewards = rewards_of([[1, 3], [2, nan], [nan, 9], [4, 4]], [4, 2, nan, 8])
-    (metrics,) = reward_step(whole, whole, 2)(pack(rewards)[None])["metrics"]
+    rewards = rewards_of([[1, 3], [2, nan], [nan, 9], [4, 4]], [7, 2, nan, 12])
+    step = reward_step(whole, whole, 2, weights=(1.0, 2.0))
+    (metrics,) = step(pack(rewards)[None])["metrics"]
     want = {
-        "mean": 14 / 3,
-        "max": 8,
+        "mean": 21 / 3,
+        "max": 12,
         "min": 2,
         "n_failed": 1,
-        "row_sum": 14 / 3,
-        "row_mean": (2 + 2 + 4) / 3,
-        "row_max": (3 + 2 + 4) / 3,
-        "row_min": (1 + 2 + 4) / 3,
+        "row_sum": 21 / 3,
+        "row_mean": (3.5 + 2 + 6) / 3,
+        "value_max": 8,
+        "value_min": 1,
         "groups_without_signal": 0.5,
     }
     for name, value in want.items():
