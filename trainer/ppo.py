@@ -8,6 +8,7 @@ Legend: B global rows, T completion tokens.
 from __future__ import annotations
 
 import functools
+import logging
 from typing import Any, ClassVar
 
 import jax
@@ -24,6 +25,8 @@ from trainer.learner import Part, ShardedLearner
 from trainer.resume import free_restored_scalars
 from trainer.rollout import RolloutArrays
 from trainer.setup_checks import check_critic
+
+logger = logging.getLogger(__name__)
 
 
 class ShardedPPOLearner(ShardedLearner, ppo_learner.PPOLearner):
@@ -43,7 +46,15 @@ class ShardedPPOLearner(ShardedLearner, ppo_learner.PPOLearner):
             ValueError: as there, or the cluster has no fitting critic.
         """
         super().__init__(*args, **kwargs)
-        free_restored_scalars(self.rl_cluster.critic_trainer.optimizer)
+        actor, critic = self.rl_cluster.actor_trainer, self.rl_cluster.critic_trainer
+        free_restored_scalars(critic.optimizer)
+        if critic.train_steps != actor.train_steps:
+            # Tunix saves one after the other: a run that is killed in between has only the first.
+            logger.warning(
+                "checkpoints of different updates actor=%d critic=%d",
+                actor.train_steps,
+                critic.train_steps,
+            )
 
     def _check_algorithm(self, cluster: Any, algo_config: Any, policy: FailurePolicy) -> None:
         """Refuses clusters without a critic, or with a reward model."""

@@ -114,8 +114,15 @@ def make_cluster(recipe: Recipe, mesh: Mesh, config: RunConfig) -> rl_cluster_li
     return cluster
 
 
-def _algorithm(name: str, num_generations: int) -> tuple[type[ShardedGRPOLearner], GRPOConfig]:
-    """The learner of an algorithm and its config, without a reference model."""
+def choose_algorithm(
+    name: str, num_generations: int
+) -> tuple[type[ShardedGRPOLearner], GRPOConfig]:
+    """Chooses the learner of an algorithm and its config, without a reference model.
+
+    Args:
+        name: one of `trainer.run_config.ALGORITHMS`.
+        num_generations: completions of each prompt.
+    """
     if name == "dapo":
         # The rewards of recipes have no function for the buffer.
         dapo = DAPOConfig(num_generations=num_generations, overlong_buffer=None)
@@ -168,7 +175,9 @@ def run(config: RunConfig) -> str:
     with Progress(
         steps=steps, folder=folder, show=first, show_samples=samples, done=done
     ) as progress:
-        make_learner, algo_config = _algorithm(config.algorithm, recipe.settings.num_generations)
+        make_learner, algo_config = choose_algorithm(
+            config.algorithm, recipe.settings.num_generations
+        )
         learner = make_learner(
             rl_cluster=cluster,
             algo_config=algo_config,

@@ -4,6 +4,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -24,16 +27,17 @@ params = { unit = "characters", clip = false, max_tokens = 4, cache_tokens = 2, 
 """
 )
 MICRO = {"mini": 8, "train_micro": 4, "rollout_micro": 8, "logps_micro": 8}
+TWICE = {"iterations": 2, "steps": 4}  # steps are updates: two for each of two batches
 SHORTER = {"overlong_buffer_length": 3}
 TRAIN = {"run": "train", "steps": 2, "layers": 1, "max_failed_fraction": 0.9}
 METRICS = {"run": "metrics", "steps": 2, "layers": 1, "beta": 0.1}
 ALGORITHMS = {
-    "gspo-token": {"iterations": 2, "beta": 0.1},
+    "gspo-token": {**TWICE, "beta": 0.1},
     "rloo": {**MICRO, "fail": True},
     "drgrpo": {"beta": 0.1, "eval_every": 1},
     "gdpo": {"fail": True},
-    "dapo": {"iterations": 2, "fail": True},
-    "ppo": {"beta": 0.1, "iterations": 2, "fail": True},
+    "dapo": {**TWICE, "fail": True},
+    "ppo": {**TWICE, "beta": 0.1, "fail": True},
 }
 SCENARIOS = [
     *({**TRAIN, "name": name, "algorithm": name, **more} for name, more in ALGORITHMS.items()),
@@ -56,17 +60,26 @@ SAME = ("tokens", "advantages", "losses", "rewards", "modes", "failed", "params"
 TRAINED = [*ALGORITHMS, "ppo micro"]
 
 
+def run(folder: Path, processes: int, scenarios: list[dict[str, Any]]) -> Run:
+    """Runs scenarios, then PPO once more with a stop and a start from its checkpoint."""
+    ppo = {**TRAIN, **ALGORITHMS["ppo"], "algorithm": "ppo", "checkpoint": str(folder / "ppo")}
+    broken = [
+        {**ppo, "name": "ppo stopped", "stop_at": 0, "stop": [0]},
+        {**ppo, "name": "ppo resumed"},
+    ]
+    return launch(folder, processes, [*scenarios, *broken], 600, WHOLE_REWARDS)
+
+
 @pytest.fixture(scope="module")
 def one(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """One process with four devices."""
-    folder = tmp_path_factory.mktemp("one")
-    return launch(folder, 1, ONE_PROCESS_SCENARIOS, 600, WHOLE_REWARDS)
+    return run(tmp_path_factory.mktemp("one"), 1, ONE_PROCESS_SCENARIOS)
 
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Two processes with two devices each."""
-    return launch(tmp_path_factory.mktemp("two"), 2, SCENARIOS, 600, WHOLE_REWARDS)
+    return run(tmp_path_factory.mktemp("two"), 2, SCENARIOS)
 
 
 @pytest.mark.parametrize("scenario", TRAINED)
@@ -90,6 +103,18 @@ def test_rows_without_a_reward_do_not_teach(one: Run, scenario: str) -> None:
         assert sum(got["failed"]) > 0
         silent = sum(int((rows == 0).sum()) for rows in advantages)
         assert silent >= sum(got["failed"]), (silent, got["failed"])
+
+
+def test_ppo_goes_on_from_its_checkpoint(one: Run, two: Run) -> None:
+    """Stopped after its first batch and started again, actor and critic end as without a stop."""
+    for job, processes in ((one, 1), (two, 2)):
+        for process in range(processes):
+            whole = job.of("ppo", process)
+            assert job.of("ppo stopped", process)["steps"] == [0]
+            resumed = job.of("ppo resumed", process)
+            assert resumed["steps"] == [1]
+            for name in ("params", "critic"):
+                assert resumed[name] == whole[name], name
 
 
 def test_a_value_for_failed_rows_counts_in_ppo(one: Run) -> None:
@@ -137,9 +162,9 @@ def test_ignored_dynamic_sampling_is_said(two: Run) -> None:
     assert "dynamic_sampling has no effect" in two.logs[0]
 
 
-def logged(run: Run, scenario: str, process: int = 0) -> dict[tuple[str, int], float]:
+def logged(job: Run, scenario: str, process: int = 0) -> dict[tuple[str, int], float]:
     """What the metrics logger got, by name and step; each once."""
-    values = [((name, step), value) for name, value, step in run.of(scenario, process)["logged"]]
+    values = [((name, step), value) for name, value, step in job.of(scenario, process)["logged"]]
     assert len(dict(values)) == len(values)
     return dict(values)
 
@@ -149,8 +174,8 @@ def test_metrics_are_those_of_tunix(one: Run, two: Run, algorithm: str) -> None:
     """Names and values are those of Tunix's learner with functions in process, and some more."""
     tunix = logged(one, f"tunix {algorithm}")
     assert len(tunix) > 30
-    for run in (one, two):
-        ours = logged(run, f"{algorithm} metrics")
+    for job in (one, two):
+        ours = logged(job, f"{algorithm} metrics")
         for (name, step), value in tunix.items():
             # Tunix has no weights: there the function itself is smaller.
             factor = LENGTH_WEIGHT if name == "rewards/train/length" else 1
