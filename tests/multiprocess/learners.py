@@ -34,6 +34,8 @@ def config_of(scenario):
     algorithm = scenario.get("algorithm", "grpo")
     beta = scenario.get("beta", 0.0)
     settings = {"num_iterations": scenario.get("iterations", 1)}
+    if "reward_manager" in scenario:
+        settings["reward_manager"] = scenario["reward_manager"]
     if algorithm == "ppo":
         return PPOConfig(**settings, beta=beta, epsilon_c=2.0)
     settings["num_generations"] = scenario.get("generations", 4)

@@ -4,9 +4,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -50,7 +47,7 @@ ONE_PROCESS_SCENARIOS = [
     *SCENARIOS,
     {**TRAIN, "name": "ppo whole", "algorithm": "ppo", "eval_every": 1},
     {**TRAIN, "name": "ppo value", "algorithm": "ppo", "fail": True, "on_failed_row": "value=-9"},
-    {**TRAIN, "name": "no buffer", "algorithm": "dapo", "overlong": {"enable": False}},
+    {**TRAIN, "name": "manager", "reward_manager": "agentic-sequence-level"},
     *(
         {**METRICS, "name": f"tunix {name}", "algorithm": name, "tunix": True}
         for name in ("grpo", "ppo")
@@ -60,26 +57,22 @@ SAME = ("tokens", "advantages", "losses", "rewards", "modes", "failed", "params"
 TRAINED = [*ALGORITHMS, "ppo micro"]
 
 
-def run(folder: Path, processes: int, scenarios: list[dict[str, Any]]) -> Run:
-    """Runs scenarios, then PPO once more with a stop and a start from its checkpoint."""
+@pytest.fixture(scope="module")
+def one(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """One process with four devices."""
+    return launch(tmp_path_factory.mktemp("one"), 1, ONE_PROCESS_SCENARIOS, 600, WHOLE_REWARDS)
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Two processes with two devices each; then PPO with a stop, and from its checkpoint."""
+    folder = tmp_path_factory.mktemp("two")
     ppo = {**TRAIN, **ALGORITHMS["ppo"], "algorithm": "ppo", "checkpoint": str(folder / "ppo")}
     broken = [
         {**ppo, "name": "ppo stopped", "stop_at": 0, "stop": [0]},
         {**ppo, "name": "ppo resumed"},
     ]
-    return launch(folder, processes, [*scenarios, *broken], 600, WHOLE_REWARDS)
-
-
-@pytest.fixture(scope="module")
-def one(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """One process with four devices."""
-    return run(tmp_path_factory.mktemp("one"), 1, ONE_PROCESS_SCENARIOS)
-
-
-@pytest.fixture(scope="module")
-def two(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Two processes with two devices each."""
-    return run(tmp_path_factory.mktemp("two"), 2, SCENARIOS)
+    return launch(folder, 2, [*SCENARIOS, *broken], 600, WHOLE_REWARDS)
 
 
 @pytest.mark.parametrize("scenario", TRAINED)
@@ -105,16 +98,14 @@ def test_rows_without_a_reward_do_not_teach(one: Run, scenario: str) -> None:
         assert silent >= sum(got["failed"]), (silent, got["failed"])
 
 
-def test_ppo_goes_on_from_its_checkpoint(one: Run, two: Run) -> None:
+def test_ppo_goes_on_from_its_checkpoint(two: Run) -> None:
     """Stopped after its first batch and started again, actor and critic end as without a stop."""
-    for job, processes in ((one, 1), (two, 2)):
-        for process in range(processes):
-            whole = job.of("ppo", process)
-            assert job.of("ppo stopped", process)["steps"] == [0]
-            resumed = job.of("ppo resumed", process)
-            assert resumed["steps"] == [1]
-            for name in ("params", "critic"):
-                assert resumed[name] == whole[name], name
+    for process in (0, 1):
+        assert two.of("ppo stopped", process)["steps"] == [0]
+        whole, resumed = two.of("ppo", process), two.of("ppo resumed", process)
+        assert resumed["steps"] == [1]
+        for name in ("params", "critic"):
+            assert resumed[name] == whole[name], name
 
 
 def test_a_value_for_failed_rows_counts_in_ppo(one: Run) -> None:
@@ -144,17 +135,18 @@ def test_ppo_without_a_critic_is_refused(two: Run) -> None:
         assert error == "ValueError: PPO needs a critic. Pass `critic` to the RLCluster."
 
 
+def test_another_reward_manager_is_refused(one: Run) -> None:
+    """A setting of Tunix that would be ignored is an error."""
+    want = "ValueError: `reward_manager` must be 'sequence-level', got 'agentic-sequence-level'."
+    assert one.raw("manager")["error"].startswith(want)
+
+
 def test_an_overlong_buffer_without_its_function_is_refused(two: Run) -> None:
     """The learner says on every process which lines the rewards file lacks."""
     for process in (0, 1):
         error = two.raw("other buffer", process)["error"]
         assert "reward_shaping of the reward server has other settings" in error
         assert "cache_tokens = 3" in error
-
-
-def test_dapo_without_a_buffer_needs_no_function(one: Run) -> None:
-    """With the buffer turned off nothing is asked of the reward server."""
-    assert one.of("no buffer")["steps"] == [0, 1]
 
 
 def test_ignored_dynamic_sampling_is_said(two: Run) -> None:
