@@ -109,11 +109,13 @@ def test_ppo_goes_on_from_its_checkpoint(two: Run) -> None:
 
 
 def test_a_value_for_failed_rows_counts_in_ppo(one: Run) -> None:
-    """With value=-9 all rows of PPO teach, and the mean reward falls."""
-    masked, valued = one.of("ppo"), one.of("ppo value")
-    assert valued["failed"][0] == masked["failed"][0] > 0
-    assert valued["rewards"][0] < masked["rewards"][0]
-    assert np.abs(np.array(valued["advantages"][0])).max(axis=1).all()
+    """With value=-9 the rows that failed teach like the others, and pull the mean down."""
+    valued = one.of("ppo value")
+    assert sum(valued["failed"]) > 0
+    for advantages in valued["advantages"]:
+        assert np.abs(np.array(advantages)).max(axis=1).all()
+    rewards = dict(zip(valued["failed"], valued["rewards"], strict=True))
+    assert rewards[max(rewards)] < rewards[min(rewards)]
 
 
 def test_ppo_whitens_what_was_scored_together(one: Run) -> None:
