@@ -6,9 +6,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from tunix.rl import algo_core, function_registry
+from tunix.rl import function_registry
 from tunix.rl.rl_cluster import Role
 
+from trainer import estimators
 from trainer.client import RewardClient
 from trainer.estimators import ESTIMATORS
 from trainer.failures import FailurePolicy
@@ -70,9 +71,9 @@ def check_estimator(name: str, policy: FailurePolicy) -> None:
             " to trainer.estimators.ESTIMATORS."
         )
     registered = function_registry.default_registry.list_functions("advantage_estimator")
-    if name in registered:
+    if name in registered and ESTIMATORS[name].__module__ == estimators.__name__:
         estimator = function_registry.get_advantage_estimator(name)
-        if estimator.__module__ != algo_core.__name__:
+        if not estimator.__module__.startswith("tunix."):
             raise ValueError(
                 f"`advantage_estimator` {name!r} was registered anew with Tunix, where it would not"
                 " be called. Give it a name of its own in trainer.estimators.ESTIMATORS."

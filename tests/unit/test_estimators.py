@@ -129,6 +129,12 @@ def test_an_estimator_registered_anew_is_refused() -> None:
         register(original)
 
 
+def test_an_added_estimator_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An estimator of one's own needs no other registration, and may have Tunix's too."""
+    monkeypatch.setitem(ESTIMATORS, "mine", lambda scores, num_generations: scores.totals)
+    check_estimator("mine", FailurePolicy())
+
+
 def test_gdpo_wants_no_value_for_failed_rows() -> None:
     """A total for a failed row has no share for each function."""
     with pytest.raises(ValueError, match=r"`on_failed_row` must be mask or abort with 'gdpo'"):
