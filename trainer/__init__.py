@@ -1,6 +1,6 @@
 # Copyright 2026 The Shardward Authors
 # SPDX-License-Identifier: Apache-2.0
-"""GRPO training on sharded rollouts with rewards from a reward server.
+"""GRPO and PPO training on sharded rollouts with rewards from a reward server.
 
 Public names only. Names that need JAX are imported when they are first used.
 """
@@ -21,7 +21,8 @@ from trainer.errors import (
 )
 
 if TYPE_CHECKING:
-    from trainer.algorithms import ShardedGRPOLearner
+    from trainer.algorithms import ShardedDAPOLearner, ShardedDrGRPOLearner, ShardedGRPOLearner
+    from trainer.ppo import ShardedPPOLearner
     from trainer.reporting import StepReport
     from trainer.rollout import ShardedRollout
 
@@ -33,14 +34,20 @@ __all__ = [
     "RewardClientConfig",
     "RewardError",
     "ScoringFailed",
+    "ShardedDAPOLearner",
+    "ShardedDrGRPOLearner",
     "ShardedGRPOLearner",
+    "ShardedPPOLearner",
     "ShardedRollout",
     "StepReport",
     "Unavailable",
 ]
 
 _HOMES = {
+    "ShardedDAPOLearner": "trainer.algorithms",
+    "ShardedDrGRPOLearner": "trainer.algorithms",
     "ShardedGRPOLearner": "trainer.algorithms",
+    "ShardedPPOLearner": "trainer.ppo",
     "StepReport": "trainer.reporting",
     "ShardedRollout": "trainer.rollout",
 }

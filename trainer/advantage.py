@@ -1,6 +1,6 @@
 # Copyright 2026 The Shardward Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Rewards to group-relative advantages, on the device, over all processes.
+"""Rewards to advantages, on the device, over all processes.
 
 Legend: B global rows, F reward functions, G rows of a group, R replicas.
 """
@@ -8,7 +8,7 @@ Legend: B global rows, F reward functions, G rows of a group, R replicas.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -16,40 +16,12 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 from numpy.typing import NDArray
 
+from trainer.estimators import ESTIMATORS, Scores
+
 if TYPE_CHECKING:
     from jax.sharding import NamedSharding
 
     from trainer.codec import RowRewards
-
-EPSILON = 1e-6
-
-
-def group_advantage(
-    rewards: Float[Array, " B"], valid: Bool[Array, " B"], num_generations: int
-) -> Float[Array, " B"]:
-    """Computes A = v (r - mean) / (std + 1e-6) over the valid rows of each group.
-
-    The formula is that of GRPO (https://arxiv.org/abs/2402.03300) as Tunix has it, the standard
-    deviation with ddof=1; with all rows valid the two agree to float32. A group with fewer than
-    two valid rows gets 0, and so does every row that is not valid.
-
-    Args:
-        rewards: total rewards; values of rows that are not valid are ignored.
-        valid: which rows have a reward.
-        num_generations: G; groups are G adjacent rows.
-
-    Example:
-        >>> group_advantage(jnp.array([0.0, 1.0]), jnp.array([True, True]), 2).round(3)
-        Array([-0.707,  0.707], dtype=float32)
-    """
-    r = jnp.where(valid, rewards, 0.0).reshape(-1, num_generations)
-    v = valid.reshape(-1, num_generations).astype(r.dtype)
-    count = v.sum(axis=1, keepdims=True)
-    mean = r.sum(axis=1, keepdims=True) / jnp.maximum(count, 1)
-    deviation = v * (r - mean)
-    variance = (deviation**2).sum(axis=1, keepdims=True) / jnp.maximum(count - 1, 1)
-    advantage = jnp.where(count >= 2, deviation / (jnp.sqrt(variance) + EPSILON), 0.0)
-    return advantage.reshape(-1)
 
 
 def packed_columns(functions: int) -> int:
@@ -78,39 +50,91 @@ def pack(rewards: RowRewards, *, failed_value: float | None = None) -> NDArray[n
 
 @functools.cache
 def reward_step(
-    row_sharding: NamedSharding, replicated: NamedSharding, num_generations: int
+    row_sharding: NamedSharding,
+    replicated: NamedSharding,
+    num_generations: int,
+    estimator: str | None = "grpo",
+    weights: tuple[float, ...] | None = None,
 ) -> jax.stages.Wrapped:
     """Makes the compiled step from packed rewards [R, B, 2 F + 3] to advantages and means.
 
     What crosses processes in it is the packed rewards, nothing with a token dimension.
 
+    Args:
+        row_sharding: of rows.
+        replicated: sharding of what every device holds whole.
+        num_generations: G.
+        estimator: name among `trainer.estimators.ESTIMATORS`; None computes no advantages.
+        weights: of the F functions, for metrics and estimators; None for 1.
+
     Returns:
-        A function to (rewards [B, F], totals [B], valid [B], advantages [B], metrics): rows
-        sharded like the tokens, metrics replicated scalars and [F] vectors.
+        A function of the packed rewards of one micro-batch or more, which make one batch for the
+        estimator. It gives a dict of lists with one item a micro-batch: "totals", "valid" and
+        "advantages", [B] sharded like the tokens, and "metrics", replicated scalars and [F].
     """
 
-    def step(packed: Float[Array, "R B C"]) -> tuple[Array, Array, Array, Array, dict[str, Array]]:
+    def step(*packed: Float[Array, "R B C"]) -> dict[str, list[Any]]:
         # Whole on every device: [B] floats, and the sums then have one order on any mesh.
-        whole = jax.lax.with_sharding_constraint(packed.sum(axis=0), replicated)
-        f = (whole.shape[1] - packed_columns(0)) // 2
-        values, has = whole[:, :f], whole[:, f : 2 * f] > 0
-        totals, valid, scored = whole[:, -3], whole[:, -2] > 0, whole[:, -1] > 0
-        advantages = group_advantage(totals, valid, num_generations)
-        n_fn, n = has.sum(axis=0), valid.sum()
-        mean_fn = values.sum(axis=0) / jnp.maximum(n_fn, 1)
-        var_fn = (has * (values - mean_fn) ** 2).sum(axis=0) / jnp.maximum(n_fn, 1)
-        spread = jnp.abs(advantages).reshape(-1, num_generations).max(axis=1)
-        metrics = {
-            "mean": totals.sum() / jnp.maximum(n, 1),
-            "max": jnp.where(valid, totals, -jnp.inf).max(),
-            "min": jnp.where(valid, totals, jnp.inf).min(),
-            "n_failed": (~scored).sum(),
-            "fn_mean": mean_fn,
-            "fn_std": jnp.sqrt(var_fn),
-            "fn_n_valid": n_fn,
-            "groups_without_signal": (spread == 0).mean(),
+        wholes = [jax.lax.with_sharding_constraint(p.sum(axis=0), replicated) for p in packed]
+        f = (wholes[0].shape[1] - packed_columns(0)) // 2
+        factors = jnp.ones(f) if weights is None else jnp.array(weights, jnp.float32)
+        parts = [_scores(whole, factors) for whole in wholes]
+        metrics = [
+            _metrics(scores, whole[:, -1] > 0) for scores, whole in zip(parts, wholes, strict=True)
+        ]
+        out: dict[str, list[Any]] = {
+            "totals": [scores.totals for scores in parts],
+            "valid": [scores.valid for scores in parts],
+            "metrics": metrics,
         }
-        return values, totals, valid, advantages, metrics
+        if estimator is not None:
+            all_scores = _scores(jnp.concatenate(wholes), factors)
+            advantages = ESTIMATORS[estimator](all_scores, num_generations)
+            sizes = [len(whole) for whole in wholes]
+            out["advantages"] = jnp.split(advantages, np.cumsum(sizes)[:-1].tolist())
+            for mine, values in zip(metrics, out["advantages"], strict=True):
+                spread = jnp.abs(values).reshape(-1, num_generations).max(axis=1)
+                mine["groups_without_signal"] = (spread == 0).mean()
+        return out
 
-    rows = row_sharding
-    return jax.jit(step, out_shardings=(rows, rows, rows, rows, replicated))
+    names = ["totals", "valid", *(["advantages"] if estimator is not None else [])]
+    return jax.jit(
+        step, out_shardings={**dict.fromkeys(names, row_sharding), "metrics": replicated}
+    )
+
+
+def _scores(whole: Float[Array, "B C"], weights: Float[Array, " F"]) -> Scores:
+    f = len(weights)
+    return Scores(
+        values=whole[:, :f],
+        has=whole[:, f : 2 * f] > 0,
+        totals=whole[:, -3],
+        valid=whole[:, -2] > 0,
+        weights=weights,
+    )
+
+
+def _metrics(scores: Scores, scored: Bool[Array, " B"]) -> dict[str, Array]:
+    values, has, totals, valid, weights = scores
+    n_fn, n = has.sum(axis=0), valid.sum()
+    mean_fn = values.sum(axis=0) / jnp.maximum(n_fn, 1)
+    var_fn = (has * (values - mean_fn) ** 2).sum(axis=0) / jnp.maximum(n_fn, 1)
+
+    def over_rows(of_row: Float[Array, " B"]) -> Array:
+        return jnp.where(scored, of_row, 0.0).sum() / jnp.maximum(scored.sum(), 1)
+
+    weighted, counts = values * weights, has & (weights != 0)
+    sums, scored_values = weighted.sum(axis=1), counts & scored[:, None]
+    return {
+        "mean": jnp.where(valid, totals, 0.0).sum() / jnp.maximum(n, 1),
+        "max": jnp.where(valid, totals, -jnp.inf).max(),
+        "min": jnp.where(valid, totals, jnp.inf).min(),
+        "n_failed": (~scored).sum(),
+        "row_sum": over_rows(sums),
+        "row_mean": over_rows(sums / jnp.maximum(counts.sum(axis=1), 1)),
+        "value_max": jnp.where(scored_values, weighted, -jnp.inf).max(),
+        "value_min": jnp.where(scored_values, weighted, jnp.inf).min(),
+        "fn_mean": mean_fn,
+        "fn_std": jnp.sqrt(var_fn),
+        "fn_n_valid": n_fn,
+    }

@@ -1,25 +1,30 @@
 # Copyright 2026 The Shardward Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Tunix's learners, sharded: one class for each algorithm.
-
-Legend: B global rows, R replicas, F reward functions.
-"""
+"""Tunix's critic-free learners, sharded: one class for each. PPO is in `trainer.ppo`."""
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import jax
 import numpy as np
-from tunix.rl.grpo import grpo_learner
+from tunix.rl.grpo import dapo_learner, drgrpo_learner, grpo_learner
 from tunix.rl.rl_cluster import Mode
 
 from trainer import advantage
-from trainer.learner import ShardedLearner
+from trainer.failures import FailurePolicy
+from trainer.learner import Part, ShardedLearner
+from trainer.overlong import check_overlong
+from trainer.setup_checks import check_estimator
+
+logger = logging.getLogger(__name__)
 
 
 class ShardedGRPOLearner(ShardedLearner, grpo_learner.GRPOLearner):
     """Tunix's GRPO learner for any number of processes.
+
+    `loss_algo="gspo-token"` makes it GSPO, `advantage_estimator` "rloo" or "gdpo" what they say.
 
     Example:
         >>> learner = ShardedGRPOLearner(  # doctest: +SKIP
@@ -30,21 +35,56 @@ class ShardedGRPOLearner(ShardedLearner, grpo_learner.GRPOLearner):
         >>> learner.train(dataset)  # doctest: +SKIP
     """
 
-    def _make_example(
-        self,
-        tokens: dict[str, jax.Array],
-        ref: jax.Array | None,
-        old: jax.Array | None,
-        packed: jax.Array,
-        mode: Mode,
-    ) -> tuple[Any, dict[str, Any]]:
-        """Computes group-relative advantages."""
+    def _check_algorithm(self, cluster: Any, algo_config: Any, policy: FailurePolicy) -> None:
+        """Refuses estimators that know no rows without a reward."""
+        super()._check_algorithm(cluster, algo_config, policy)
+        check_estimator(algo_config.advantage_estimator, policy)
+
+    def _make_examples(self, parts: list[Part], mode: Mode) -> list[tuple[Any, dict[str, Any]]]:
+        """Computes advantages relative to the group."""
         del mode
         step = advantage.reward_step(
-            self._arrays.row_sharding, self._arrays.replicated, self._num_generations()
+            self._arrays.row_sharding,
+            self._arrays.replicated,
+            self._num_generations(),
+            self.algo_config.advantage_estimator,
+            self._rewards.weights,
         )
-        _, _, _, advantages, metrics = step(packed)
-        example = grpo_learner.TrainExample(
-            **tokens, ref_per_token_logps=ref, old_per_token_logps=old, advantages=advantages
+        out = step(*(part.packed for part in parts))
+        return [
+            (
+                grpo_learner.TrainExample(**part.arrays, advantages=advantages),
+                jax.tree.map(np.asarray, metrics),
+            )
+            for part, advantages, metrics in zip(
+                parts, out["advantages"], out["metrics"], strict=True
+            )
+        ]
+
+
+class ShardedDrGRPOLearner(ShardedGRPOLearner, drgrpo_learner.DrGRPOLearner):
+    """Tunix's Dr. GRPO learner for any number of processes, for a `DrGRPOConfig`."""
+
+
+class ShardedDAPOLearner(ShardedGRPOLearner, dapo_learner.DAPOLearner):
+    """Tunix's DAPO learner for any number of processes, for a `DAPOConfig`.
+
+    The function that an enabled `overlong_buffer` stands for must be among those of the reward
+    server; the error says how to add it.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Takes what `ShardedLearner` takes.
+
+        Raises:
+            ValueError: as there, or the server has no function for the `overlong_buffer`.
+        """
+        super().__init__(*args, **kwargs)
+        check_overlong(
+            self.algo_config.overlong_buffer,
+            names=self._rewards.names,
+            weights=self._rewards.weights,
+            digests=self._rewards.digests,
         )
-        return example, {name: np.asarray(value) for name, value in metrics.items()}
+        if self.algo_config.dynamic_sampling:
+            logger.warning("dynamic_sampling has no effect: Tunix 0.1.7 accepts and ignores it")

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainer import recipes
-from trainer.run_config import ConfigError, RunConfig, parse_mesh
+from trainer.run_config import ALGORITHMS, ConfigError, RunConfig, parse_mesh
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,7 +32,7 @@ def make_parser() -> argparse.ArgumentParser:
     """Makes the parser: one flag for each field of `RunConfig`."""
     parser = argparse.ArgumentParser(
         prog="grpo-train",
-        description="Trains a recipe by GRPO with rewards from a reward server."
+        description="Trains a recipe by GRPO or a relative with rewards from a reward server."
         " Start one per process of the job.",
         epilog="JAX finds the other processes from Slurm or Kubernetes; elsewhere pass"
         " --coordinator, --num-processes and --process-id. Exit codes: 0 ok, 1 training failed,"
@@ -54,6 +54,12 @@ def make_parser() -> argparse.ArgumentParser:
     ):
         add(f"--reward-{name}", metavar="FILE", help=text)
     add("--recipe", required=True, choices=recipes.NAMES, help="model, task and settings")
+    add(
+        "--algorithm",
+        default="grpo",
+        metavar="NAME",
+        help=f"one of {', '.join(ALGORITHMS)} (default: grpo)",
+    )
     add("--steps", type=int, metavar="N", help="training steps (default: the recipe's)")
     add(
         "--mesh",

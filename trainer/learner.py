@@ -17,7 +17,7 @@ import itertools
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import jax
 import numpy as np
@@ -47,11 +47,26 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
+class Part(NamedTuple):
+    """Rows of a training micro-batch and their rewards.
+
+    Attributes:
+        arrays: tokens, masks and log-probabilities by the names of Tunix's train example.
+        packed: rewards, float32 [R, B, 2 F + 3], see `trainer.advantage.pack`.
+    """
+
+    arrays: dict[str, Any]
+    packed: jax.Array
+
+
 class ShardedLearner(rl_learner.RLLearner):
     """Mixin for Tunix's learners; an algorithm adds how it makes its train examples.
 
     Batch sizes of the training config are global sizes, as in one process.
     """
+
+    # Where Tunix's learner logs the completions' lengths.
+    _length_prefix: ClassVar[str] = "completions"
 
     def __init__(
         self,
@@ -92,6 +107,7 @@ class ShardedLearner(rl_learner.RLLearner):
         """
         check_setup(rl_cluster, algo_config, reward_fns, metric_fns, data)
         policy = FailurePolicy(on_failed_row=on_failed_row, max_failed_fraction=max_failed_fraction)
+        self._check_algorithm(rl_cluster, algo_config, policy)
         super().__init__(rl_cluster, algo_config, reward_fns, None, data_shuffle_seed)
         config = rl_cluster.cluster_config.training_config
         self._rollout: ShardedRollout = rl_cluster.rollout
@@ -122,6 +138,13 @@ class ShardedLearner(rl_learner.RLLearner):
             policy=policy,
             fingerprint=codec.tokenizer_fingerprint(rl_cluster.tokenizer),
         )
+
+    def _check_algorithm(self, cluster: Any, algo_config: Any, policy: FailurePolicy) -> None:
+        """Refuses what this algorithm can't do, before anything starts.
+
+        Raises:
+            ValueError: names the setting and the remedy.
+        """
 
     def _local_sizes(self, config: Any) -> Any:
         """Scales the global batch sizes to the rows that this process iterates."""
@@ -240,58 +263,60 @@ class ShardedLearner(rl_learner.RLLearner):
         rows = merge_local(micro_batches, sizes, layout, replicated=self._replicated)
         row_ids = row_ids_of(rows["trajectory_ids"], g)
         rollouts, submission = self._sample_and_send(rows, row_ids, sum(sizes), mode)
-        logps = self._sampling.log_probs(
-            rollouts,
-            self._sampling.runs(self._compute_logps_micro_batch_size, sum(sizes)),
-            reference=self._wants_reference(),
-            old=self._wants_old(),
-        )
+        arrays = {**rollouts_tree(rollouts), **self._infer(rollouts, sum(sizes))}
         place = f"rewards of step {self.rl_cluster.global_steps} ({mode})"
         dump = functools.partial(self._dump_rows, submission) if self._dump else None
         rewards = self._rewards.wait(submission, place, dump)
         self.rl_cluster.buffer_metrics(
-            {f"rewards/failed/{k}": (v, np.sum) for k, v in sorted(rewards.failed.items())},
+            {f"rewards/failed/{k}": (v, np.sum) for k, v in sorted(rewards.failed.items())}
+            | {"reward_wait_s": (rewards.wait_s, np.sum)},
             mode=mode,
         )
         samples = self._samples(submission, rewards.values)
         owned_shards = len(layout.owned_shards)
         values = submission.in_held_order(rewards.values, owned_shards)
-        examples = []
+        parts = []
         start = 0
         for index, n in enumerate(sizes):
             stop = start + layout.rows_per_shard(n)
             part = self._arrays.part_of_each_shard if len(sizes) > 1 else _whole
-            tokens, ref, old = part((rollouts_tree(rollouts), *logps), start, stop)
             mine = rows_of_part(values, sizes, index, owned_shards)
             packed = self._arrays.from_owned_rows(mine, n)
-            example, metrics = self._make_example(tokens, ref, old, packed, mode)
-            self._report(metrics, tokens["completion_mask"], n, mode, rewards.wait_s, samples)
-            examples.append(example)
+            parts.append(Part(part(arrays, start, stop), packed))
             start = stop
+        examples = []
+        made = self._make_examples(parts, mode)
+        for part, n, (example, metrics) in zip(parts, sizes, made, strict=True):
+            mask = part.arrays["completion_mask"]
+            self._report(metrics, mask, n, mode, rewards.wait_s, samples)
+            examples.append(example)
         return examples
 
-    def _make_example(
-        self,
-        tokens: dict[str, jax.Array],
-        ref: jax.Array | None,
-        old: jax.Array | None,
-        packed: jax.Array,
-        mode: Mode,
-    ) -> tuple[Any, dict[str, Any]]:
-        """Makes the train example of a micro-batch, for the algorithm.
+    def _make_examples(self, parts: list[Part], mode: Mode) -> list[tuple[Any, dict[str, Any]]]:
+        """Makes the train examples of micro-batches, for the algorithm.
 
         Args:
-            tokens: prompt and completion ids and masks, by Tunix's names.
-            ref: reference log-probabilities, where `_wants_reference`.
-            old: old log-probabilities, where `_wants_old`.
-            packed: rewards, float32 [R, B, 2 F + 3], see `trainer.advantage.pack`.
+            parts: one for each micro-batch; together they are what was sampled and scored at once.
             mode: train or eval.
 
         Returns:
-            Tunix's train example, and the metrics of `trainer.advantage.reward_step` as arrays
-            that every process can read.
+            For each micro-batch Tunix's train example, and the metrics of
+            `trainer.advantage.reward_step` as arrays that every process can read.
         """
         raise NotImplementedError
+
+    def _infer(self, rollouts: RolloutArrays, n: int) -> dict[str, jax.Array | None]:
+        """Computes what the algorithm needs of the models, by Tunix's names; others are None.
+
+        The rows are being scored meanwhile.
+        """
+        reference, old = self._sampling.log_probs(
+            rollouts,
+            self._sampling.runs(self._compute_logps_micro_batch_size, n),
+            reference=self._wants_reference(),
+            old=self._wants_old(),
+        )
+        return {"ref_per_token_logps": reference, "old_per_token_logps": old}
 
     def _wants_reference(self) -> bool:
         """Whether the algorithm needs log-probabilities of the reference model."""
@@ -371,7 +396,7 @@ class ShardedLearner(rl_learner.RLLearner):
         """Buffers global metrics under Tunix's names; only process 0 writes them out."""
         lengths = {k: np.asarray(v) for k, v in length_stats(mask).items()}
         names = self._rewards.names
-        values = tunix_metrics(metrics, lengths, names, wait_s=wait_s)
+        values = tunix_metrics(metrics, lengths, names, length_prefix=self._length_prefix)
         self.rl_cluster.buffer_metrics(values, mode=mode)
         if self._on_step is not None:
             self._on_step(

@@ -51,7 +51,7 @@ def length_stats(completion_mask: Bool[Array, "B T"]) -> dict[str, jax.Array]:
 
 
 def tunix_metrics(
-    metrics: dict[str, Any], lengths: dict[str, Any], names: Sequence[str], *, wait_s: float
+    metrics: dict[str, Any], lengths: dict[str, Any], names: Sequence[str], *, length_prefix: str
 ) -> dict[str, tuple[Any, Any]]:
     """Names values as Tunix does, each with the function that joins those of a step.
 
@@ -59,21 +59,26 @@ def tunix_metrics(
         metrics: of `trainer.advantage.reward_step`.
         lengths: of `length_stats`.
         names: the F reward functions.
-        wait_s: seconds waited for rewards.
+        length_prefix: what the names of the lengths begin with.
     """
     values: dict[str, tuple[Any, Any]] = {
         "rewards/score/mean": (metrics["mean"], np.mean),
         "rewards/score/max": (metrics["max"], np.max),
         "rewards/score/min": (metrics["min"], np.min),
+        "rewards/sum": (metrics["row_sum"], np.mean),
+        "rewards/mean": (metrics["row_mean"], np.mean),
+        "rewards/max": (metrics["value_max"], np.max),
+        "rewards/min": (metrics["value_min"], np.min),
         "rewards/rows_failed": (metrics["n_failed"], np.sum),
-        "rewards/groups_without_signal": (metrics["groups_without_signal"], np.mean),
-        "reward_wait_s": (wait_s, np.sum),
-        "completions/mean_length": (lengths["mean"], np.mean),
-        "completions/max_length": (lengths["max"], np.max),
-        "completions/min_length": (lengths["min"], np.min),
+        f"{length_prefix}/mean_length": (lengths["mean"], np.mean),
+        f"{length_prefix}/max_length": (lengths["max"], np.max),
+        f"{length_prefix}/min_length": (lengths["min"], np.min),
     }
+    if "groups_without_signal" in metrics:
+        values["rewards/groups_without_signal"] = (metrics["groups_without_signal"], np.mean)
     for i, name in enumerate(names):
         values[f"rewards/{name}"] = (metrics["fn_mean"][i], np.mean)
+        values[f"rewards/{name}/mean"] = (metrics["fn_mean"][i], np.mean)
         values[f"rewards/{name}/std"] = (metrics["fn_std"][i], np.mean)
         values[f"rewards/{name}/n_valid"] = (metrics["fn_n_valid"][i], np.sum)
     return values

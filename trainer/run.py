@@ -16,12 +16,14 @@ import numpy as np
 import optax
 import orbax.checkpoint as ocp
 from tunix.rl import rl_cluster as rl_cluster_lib
+from tunix.rl.grpo.dapo_learner import DAPOConfig
+from tunix.rl.grpo.drgrpo_learner import DrGRPOConfig
 from tunix.rl.grpo.grpo_learner import GRPOConfig
 from tunix.rl.rollout.base_rollout import RolloutConfig
 from tunix.sft import hooks
 
 from trainer import peers, recipes
-from trainer.algorithms import ShardedGRPOLearner
+from trainer.algorithms import ShardedDAPOLearner, ShardedDrGRPOLearner, ShardedGRPOLearner
 from trainer.client import RewardClient
 from trainer.progress import Progress
 from trainer.recipes.recipe import RecipeError
@@ -112,6 +114,25 @@ def make_cluster(recipe: Recipe, mesh: Mesh, config: RunConfig) -> rl_cluster_li
     return cluster
 
 
+def choose_algorithm(
+    name: str, num_generations: int
+) -> tuple[type[ShardedGRPOLearner], GRPOConfig]:
+    """Chooses the learner of an algorithm and its config, without a reference model.
+
+    Args:
+        name: one of `trainer.run_config.ALGORITHMS`.
+        num_generations: completions of each prompt.
+    """
+    if name == "dapo":
+        # The rewards of recipes have no function for the buffer.
+        dapo = DAPOConfig(num_generations=num_generations, overlong_buffer=None)
+        return ShardedDAPOLearner, dapo
+    if name == "drgrpo":
+        return ShardedDrGRPOLearner, DrGRPOConfig(num_generations=num_generations, beta=0.0)
+    choice = {"loss_algo": name} if name == "gspo-token" else {"advantage_estimator": name}
+    return ShardedGRPOLearner, GRPOConfig(num_generations=num_generations, beta=0.0, **choice)
+
+
 def _rollout_config(settings: Settings, seed: int) -> RolloutConfig:
     return RolloutConfig(
         max_prompt_length=settings.max_prompt_length,
@@ -154,9 +175,12 @@ def run(config: RunConfig) -> str:
     with Progress(
         steps=steps, folder=folder, show=first, show_samples=samples, done=done
     ) as progress:
-        learner = ShardedGRPOLearner(
+        make_learner, algo_config = choose_algorithm(
+            config.algorithm, recipe.settings.num_generations
+        )
+        learner = make_learner(
             rl_cluster=cluster,
-            algo_config=GRPOConfig(num_generations=recipe.settings.num_generations, beta=0.0),
+            algo_config=algo_config,
             reward_fns=RewardClient(
                 config.reward_endpoint,
                 timeout_s=config.reward_timeout,
@@ -189,6 +213,7 @@ def run(config: RunConfig) -> str:
             config.out / "train.json",
             {
                 "recipe": recipe.name,
+                "algorithm": config.algorithm,
                 "processes": jax.process_count(),
                 "mesh": dict(mesh.shape),
                 "seed": config.seed,

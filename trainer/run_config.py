@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 AXES = ("fsdp", "tp")
+ALGORITHMS = ("grpo", "gspo-token", "dapo", "drgrpo", "rloo", "gdpo")
 
 
 class ConfigError(Exception):
@@ -32,6 +33,7 @@ class RunConfig:
         reward_tls_key: PEM file of its private key.
         reward_token_file: file of the token to show the server.
         recipe: name of a recipe.
+        algorithm: one of `ALGORITHMS`.
         steps: training steps; None takes the recipe's.
         mesh: sizes of the axes "fsdp" and "tp"; None puts all devices on "fsdp".
         seed: decides weights, problems and samples.
@@ -55,6 +57,7 @@ class RunConfig:
     reward_tls_key: str | None = None
     reward_token_file: str | None = None
     recipe: str
+    algorithm: str = "grpo"
     steps: int | None = None
     mesh: dict[str, int] | None = None
     seed: int = 0
@@ -78,6 +81,15 @@ class RunConfig:
         """
         if rule := broken_rule(self.reward_endpoint):
             raise ValueError(f"--reward-endpoint must be {rule}, got {self.reward_endpoint!r}.")
+        if self.algorithm == "ppo":
+            raise ValueError(
+                "--algorithm ppo needs a critic, which recipes have not."
+                " Use trainer.ShardedPPOLearner in a script."
+            )
+        if self.algorithm not in ALGORITHMS:
+            raise ValueError(
+                f"--algorithm must be one of {', '.join(ALGORITHMS)}, got {self.algorithm!r}."
+            )
         if self.steps is not None and self.steps < 1:
             raise ValueError(f"--steps must be >= 1, got {self.steps}.")
         if not 0 <= self.seed < 2**31:

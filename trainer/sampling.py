@@ -108,22 +108,39 @@ class Sampling:
     ) -> tuple[jax.Array | None, jax.Array | None]:
         """Computes reference and old log-probabilities, float32 [B, T] each, where wanted."""
         cluster, of_ref, of_old = self._cluster, [], []
-        tokens = {"p": rollouts.prompt_ids, "c": rollouts.completion_ids}
-        for run in runs if reference or old else []:
-            part = (
+        for prompts, completions in self._runs_of(rollouts, runs if reference or old else []):
+            if reference:
+                of_ref.append(
+                    cluster.get_ref_per_token_logps(
+                        prompts, completions, self._rollout.pad_id(), self._rollout.eos_id()
+                    )
+                )
+            if old:
+                of_old.append(cluster.get_old_per_token_logps(prompts, completions))
+        return self._joined(of_ref), self._joined(of_old)
+
+    def values(self, rollouts: RolloutArrays, runs: list[slice]) -> jax.Array | None:
+        """Computes the critic's values before each completion token, float32 [B, T]."""
+        length = rollouts.completion_ids.shape[1]
+        pad_id, eos_id = self._rollout.pad_id(), self._rollout.eos_id()
+        return self._joined(
+            [
+                self._cluster.get_values(prompts, completions, pad_id, eos_id)[:, -length - 1 : -1]
+                for prompts, completions in self._runs_of(rollouts, runs)
+            ]
+        )
+
+    def _runs_of(
+        self, rollouts: RolloutArrays, runs: list[slice]
+    ) -> Iterator[tuple[jax.Array, jax.Array]]:
+        """Prompt and completion ids of each run."""
+        tokens = (rollouts.prompt_ids, rollouts.completion_ids)
+        for run in runs:
+            yield (
                 self._arrays.part_of_each_shard(tokens, run.start, run.stop)
                 if len(runs) > 1
                 else tokens
             )
-            if reference:
-                of_ref.append(
-                    cluster.get_ref_per_token_logps(
-                        part["p"], part["c"], self._rollout.pad_id(), self._rollout.eos_id()
-                    )
-                )
-            if old:
-                of_old.append(cluster.get_old_per_token_logps(part["p"], part["c"]))
-        return self._joined(of_ref), self._joined(of_old)
 
     def _joined(self, parts: list[jax.Array]) -> jax.Array | None:
         if not parts:

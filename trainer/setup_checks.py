@@ -6,9 +6,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from tunix.rl import function_registry
 from tunix.rl.rl_cluster import Role
 
+from trainer import estimators
 from trainer.client import RewardClient
+from trainer.estimators import ESTIMATORS
+from trainer.failures import FailurePolicy
 from trainer.rollout import ShardedRollout
 
 
@@ -34,14 +38,15 @@ def check_setup(
         )
     if data not in ("local", "replicated"):
         raise ValueError(f"`data` must be 'local' or 'replicated', got {data!r}.")
-    if algo_config.advantage_estimator != "grpo":
+    if algo_config.reward_manager != "sequence-level":
         raise ValueError(
-            f"`advantage_estimator` must be 'grpo', got {algo_config.advantage_estimator!r}."
+            f"`reward_manager` must be 'sequence-level', got {algo_config.reward_manager!r}."
+            " The reward server takes its place."
         )
     if config.role_to_mesh[Role.ACTOR] != config.role_to_mesh[Role.ROLLOUT]:
         raise ValueError("the actor and the rollout must be on one mesh.")
     if config.offload_to_cpu:
-        raise ValueError("`offload_to_cpu` must be False with ShardedGRPOLearner.")
+        raise ValueError("`offload_to_cpu` must be False with a sharded learner.")
     if config.training_config.max_seq_token_per_tpu is not None:
         raise ValueError("`max_seq_token_per_tpu` (sequence packing) must be None.")
     axes = tuple(config.training_config.data_sharding_axis)
@@ -51,6 +56,54 @@ def check_setup(
             f" got {axes}. Pass rollout_engine=functools.partial(ShardedRollout,"
             f" data_sharding_axis={axes})."
         )
+
+
+def check_estimator(name: str, policy: FailurePolicy) -> None:
+    """Refuses an advantage estimator that is not ours, or does not fit the failure policy.
+
+    Raises:
+        ValueError: names the setting and the remedy.
+    """
+    if name not in ESTIMATORS:
+        raise ValueError(
+            f"`advantage_estimator` must be one of {', '.join(ESTIMATORS)}, got {name!r}."
+            " Estimators of Tunix's registry don't know rows without a reward; add one that does"
+            " to trainer.estimators.ESTIMATORS."
+        )
+    registered = function_registry.default_registry.list_functions("advantage_estimator")
+    if name in registered and ESTIMATORS[name].__module__ == estimators.__name__:
+        estimator = function_registry.get_advantage_estimator(name)
+        if not estimator.__module__.startswith("tunix."):
+            raise ValueError(
+                f"`advantage_estimator` {name!r} was registered anew with Tunix, where it would not"
+                " be called. Give it a name of its own in trainer.estimators.ESTIMATORS."
+            )
+    if name == "gdpo" and policy.value is not None:
+        raise ValueError(
+            f"`on_failed_row` must be mask or abort with 'gdpo', got {policy.on_failed_row!r}."
+            " A total of a failed row says nothing of each function."
+        )
+
+
+def check_critic(cluster: Any) -> None:
+    """Refuses what PPO can't train with.
+
+    Raises:
+        ValueError: names the argument and the remedy.
+    """
+    models = cluster.inference_worker._models  # noqa: SLF001 - as Tunix's learner does
+    if models.get("critic") is None:
+        raise ValueError("PPO needs a critic. Pass `critic` to the RLCluster.")
+    if models.get("reward") is not None:
+        raise ValueError(
+            "`reward` of the RLCluster must be None: rewards come from the reward server, which has"
+            " the built-in function reward_model."
+        )
+    meshes = cluster.cluster_config.role_to_mesh
+    if meshes[Role.CRITIC] != meshes[Role.ACTOR]:
+        raise ValueError("the critic and the actor must be on one mesh.")
+    if cluster.cluster_config.training_config.critic_optimizer is None:
+        raise ValueError("`critic_optimizer` must be set in the training config for PPO.")
 
 
 def local_share(name: str, size: int, held: int, shards: int) -> int:

@@ -47,6 +47,10 @@ def letters(prompts, completions, answer, **_):
         out.append(int(digest[:4], 16) / 65536)
     return out
 
+def letter(prompts, completions, answer, **_):
+    """The same in whole numbers."""
+    return [float(int(16 * value)) for value in letters(prompts, completions, answer)]
+
 def length(prompts, completions, **_):
     return [float(len(c)) for c in completions]
 '''
@@ -81,7 +85,13 @@ class Run:
         return result
 
 
-def launch(folder: Path, processes: int, scenarios: list[dict[str, Any]], timeout_s: float) -> Run:
+def launch(
+    folder: Path,
+    processes: int,
+    scenarios: list[dict[str, Any]],
+    timeout_s: float,
+    rewards: str = REWARDS,
+) -> Run:
     """Runs scenarios in JAX processes with 4 devices in all; ends everything it started."""
     from tests.multiprocess.scenarios import char_tokenizer
 
@@ -89,7 +99,7 @@ def launch(folder: Path, processes: int, scenarios: list[dict[str, Any]], timeou
     char_tokenizer().save(str(folder / "tokenizer.json"))
     config = {"eos_token": "<end>", "pad_token": "<pad>"}
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
-    (folder / "rewards.toml").write_text(REWARDS)
+    (folder / "rewards.toml").write_text(rewards)
     (folder / "rewards.py").write_text(REWARD_FNS)
     endpoints = [f"unix:{folder}/s{i}" for i in range(processes)]
     plan = {

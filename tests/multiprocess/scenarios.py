@@ -22,13 +22,13 @@ from transformers import PreTrainedTokenizerFast
 from tunix.generate import sampler as tunix_sampler
 from tunix.models.qwen3 import model as qwen3
 from tunix.rl import rl_cluster as rl_cluster_lib
-from tunix.rl.grpo.grpo_learner import GRPOConfig
+from tunix.rl import utils as rl_utils
 from tunix.rl.rollout.base_rollout import RolloutConfig
 
+from tests.multiprocess.learners import make_learner
 from trainer import (
     ProcessesDisagree,
     RewardClient,
-    ShardedGRPOLearner,
     ShardedRollout,
     advantage,
 )
@@ -68,11 +68,11 @@ def make_mesh(shape, order=None):
     return Mesh(devices.reshape(shape), ("fsdp", "tp"))
 
 
-def make_model(mesh, seed=0):
-    """A small Qwen3, sharded, the same for every number of processes."""
+def make_model(mesh, seed=0, critic=False, layers=2):
+    """A small Qwen3, sharded, the same for every number of processes; as a critic if asked."""
     sharding = qwen3.ShardingConfig.get_default_sharding()
     config = qwen3.ModelConfig(
-        num_layers=2,
+        num_layers=layers,
         vocab_size=32,
         embed_dim=32,
         hidden_dim=64,
@@ -89,6 +89,8 @@ def make_model(mesh, seed=0):
     @nnx.jit
     def create():
         model = qwen3.Qwen3(config, rngs=nnx.Rngs(seed))
+        if critic:
+            model = rl_utils.create_critic_model(model)
         state = nnx.state(model)
         specs = nnx.get_partition_spec(state)
         nnx.update(model, jax.lax.with_sharding_constraint(state, specs))
@@ -98,17 +100,15 @@ def make_model(mesh, seed=0):
         return create()
 
 
-def make_cluster(mesh, scenario, rollout_engine=ShardedRollout):
+def make_cluster(mesh, scenario, rollout_engine=ShardedRollout, metrics=None):
     """A Tunix cluster with plain SGD."""
     beta = scenario.get("beta", 0.0)
     config = rl_cluster_lib.ClusterConfig(
-        role_to_mesh=dict.fromkeys(
-            (rl_cluster_lib.Role.ACTOR, rl_cluster_lib.Role.REFERENCE, rl_cluster_lib.Role.ROLLOUT),
-            mesh,
-        ),
+        role_to_mesh=dict.fromkeys(rl_cluster_lib.Role, mesh),
         rollout_engine=rollout_engine,
         training_config=rl_cluster_lib.RLTrainingConfig(
             actor_optimizer=optax.sgd(0.1),
+            critic_optimizer=optax.sgd(0.1),
             eval_every_n_steps=scenario.get("eval_every", 1000),
             max_steps=scenario.get("steps", 5),
             mini_batch_size=scenario.get("mini"),
@@ -116,15 +116,20 @@ def make_cluster(mesh, scenario, rollout_engine=ShardedRollout):
             rollout_micro_batch_size=scenario.get("rollout_micro"),
             compute_logps_micro_batch_size=scenario.get("logps_micro"),
             checkpoint_root_directory=scenario.get("checkpoint"),
+            metrics_logging_options=metrics,
             checkpointing_options=ocp.CheckpointManagerOptions(save_interval_steps=2),
         ),
         rollout_config=RolloutConfig(
             max_tokens_to_generate=4, max_prompt_length=8, kv_cache_size=32, temperature=1.0
         ),
     )
+    layers = scenario.get("layers", 2)
     return rl_cluster_lib.RLCluster(
-        actor=make_model(mesh),
-        reference=make_model(mesh, seed=1) if beta else None,
+        actor=make_model(mesh, layers=layers),
+        reference=make_model(mesh, seed=1, layers=layers) if beta else None,
+        critic=make_model(mesh, seed=2, critic=True, layers=layers)
+        if scenario.get("algorithm") == "ppo" and not scenario.get("no_critic")
+        else None,
         tokenizer=tokenizer(),
         cluster_config=config,
     )
@@ -168,13 +173,9 @@ def train(process, endpoint, scenario):
         if report.step == scenario.get("stop_at") and process in scenario["stop"]:
             learner.request_stop("a test")
 
-    learner = ShardedGRPOLearner(
+    learner = make_learner(
+        scenario,
         rl_cluster=cluster,
-        algo_config=GRPOConfig(
-            num_generations=scenario.get("generations", 4),
-            num_iterations=scenario.get("iterations", 1),
-            beta=scenario.get("beta", 0.0),
-        ),
         reward_fns=RewardClient(endpoint, timeout_s=scenario.get("reward_timeout_s", 60)),
         data=scenario.get("data", "replicated"),
         agreement_timeout_s=scenario.get("agreement_timeout_s", 60),
@@ -241,6 +242,9 @@ def train(process, endpoint, scenario):
         "modes": [r.mode for r in reports],
         "failed": [r.rows_failed for r in reports],
         "params": digest(nnx.state(cluster.actor_trainer.model, nnx.Param)),
+        "critic": digest(nnx.state(cluster.critic_trainer.model, nnx.Param))
+        if hasattr(cluster, "critic_trainer")
+        else "",
         "param_sum": sum(
             float(np.abs(whole(x, mesh)).sum())
             for x in jax.tree.leaves(nnx.state(cluster.actor_trainer.model, nnx.Param))

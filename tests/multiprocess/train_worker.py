@@ -28,11 +28,13 @@ def main() -> None:
     if count > 1:
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
         jax.distributed.initialize(plan["coordinator"], count, process)
-    from tests.multiprocess import scenarios
+    from tests.multiprocess import metric_scenarios, scenarios
 
     results = []
     for scenario in plan["scenarios"]:
-        run = getattr(scenarios, scenario["run"])
+        name = scenario["run"]
+        home = scenarios if hasattr(scenarios, name) else metric_scenarios
+        run = getattr(home, name)
         scenario["servers"] = plan["servers"]
         try:
             result = run(process, plan["endpoints"][process], scenario)

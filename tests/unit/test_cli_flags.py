@@ -24,6 +24,7 @@ FLAGS = [
     "--reward-tls-key",
     "--reward-token-file",
     "--recipe",
+    "--algorithm",
     "--steps",
     "--mesh",
     "--seed",
@@ -92,6 +93,8 @@ def test_all_flags():
         ([*REQUIRED, *PEERS, "--coordinator", "a"], "--coordinator must be HOST:PORT"),
         ([*REQUIRED, "--reward-endpoint", "nowhere"], "--reward-endpoint must be"),
         ([*REQUIRED, "--step", "1"], "unrecognized"),
+        ([*REQUIRED, "--algorithm", "ppo"], "--algorithm ppo needs a critic"),
+        ([*REQUIRED, "--algorithm", "dpo"], "--algorithm must be one of grpo, gspo-token, dapo"),
         (["--reward-endpoint", "a:1", "--recipe", "huge"], "invalid choice"),
     ],
 )

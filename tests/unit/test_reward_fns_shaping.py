@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import pytest
+from tunix.rl.grpo.dapo_learner import reward_shaping
 
 from reward_server.reward_fns.cosine_length import cosine_length
 from reward_server.reward_fns.length_penalty import length_penalty
@@ -28,6 +29,22 @@ def test_overlong(tokens, expected):
     """Nothing up to L_max - L_cache, then linear, then -1."""
     rewards = overlong([""], [""], [[7] * tokens], max_tokens=100, cache_tokens=20)
     assert rewards == pytest.approx([expected])
+
+
+@pytest.mark.parametrize("length", [0, 80, 81, 90, 100, 137, 999])
+@pytest.mark.parametrize("penalty", [0.0, 0.3, 1.0])
+def test_overlong_as_tunix_has_it(length, penalty):
+    """By characters and without a lowest value it is Tunix's `reward_shaping` for DAPO."""
+    settings = {
+        "overlong_buffer_length": 20,
+        "overlong_buffer_penalty": penalty,
+        "max_response_length": 100,
+    }
+    completions = ["\N{SNOWMAN}" * length]
+    want = reward_shaping([""], completions, "train", overlong_buffer=settings)
+    parameters = {"max_tokens": 100, "cache_tokens": 20, "unit": "characters", "clip": False}
+    got = overlong([""], completions, [[7]], penalty=penalty, **parameters)
+    assert got == pytest.approx(want, abs=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -70,6 +87,8 @@ def test_cosine_length(answer, tokens, expected):
         (length_penalty, {"free_tokens": 10, "max_tokens": 10}),
         (overlong, {"cache_tokens": 0}),
         (overlong, {"max_tokens": 10, "cache_tokens": 20}),
+        (overlong, {"penalty": -1.0}),
+        (overlong, {"unit": "words"}),
         (repetition_penalty, {"ngram_tokens": 0}),
     ],
 )
