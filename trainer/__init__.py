@@ -19,19 +19,23 @@ from trainer.errors import (
     ScoringFailed,
     Unavailable,
 )
+from trainer.in_process import InProcessReward
 
 if TYPE_CHECKING:
     from trainer.algorithms import ShardedGRPOLearner
     from trainer.reporting import StepReport
+    from trainer.reward_op import RewardOp
     from trainer.rollout import ShardedRollout
 
 __all__ = [
     "DeadlineExceeded",
+    "InProcessReward",
     "InvalidRequest",
     "ProcessesDisagree",
     "RewardClient",
     "RewardClientConfig",
     "RewardError",
+    "RewardOp",
     "ScoringFailed",
     "ShardedGRPOLearner",
     "ShardedRollout",
@@ -41,6 +45,7 @@ __all__ = [
 
 _HOMES = {
     "ShardedGRPOLearner": "trainer.algorithms",
+    "RewardOp": "trainer.reward_op",
     "StepReport": "trainer.reporting",
     "ShardedRollout": "trainer.rollout",
 }
