@@ -264,6 +264,8 @@ class ShardedLearner(rl_learner.RLLearner):
             reference=self._wants_reference(),
             old=self._wants_old(),
         )
+        # What is waited for from here on, the device has nothing to do meanwhile.
+        jax.block_until_ready(logps)
         place = f"rewards of step {self.rl_cluster.global_steps} ({mode})"
         dump = functools.partial(self._dump_rows, step_rewards) if self._dump else None
         rewards = self._rewards.wait(step_rewards, place, dump)

@@ -1,6 +1,6 @@
 # Copyright 2026 The Shardward Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Rewards as a JAX operation: the host is called once for each data shard, inside a program.
+"""Rewards as a JAX operation: the host is called for each data shard, inside a program.
 
 Legend: B global rows, b rows of a data shard, T tokens, F reward functions.
 """
@@ -8,7 +8,8 @@ Legend: B global rows, b rows of a data shard, T tokens, F reward functions.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -23,11 +24,13 @@ from trainer.client import RewardClient
 from trainer.codec import LocalRollouts, RowRewards
 from trainer.op_rows import OpRows
 
+logger = logging.getLogger(__name__)
+
 # On CPU, JAX copies the arguments of a callback on the threads that wait for it, but for small
 # ones: with as many devices as threads, a larger argument would wait for ever.
 _CPU_PIECE = 16_384
-_MARGIN_S = 30.0
 
+Started = Int[Array, " B"]
 Scored = tuple[Float[Array, "B F"], Float[Array, " B"], Bool[Array, " B"]]
 
 
@@ -83,7 +86,6 @@ class RewardOp:
         self._host = OpRows(
             client.submit,
             self.reward_fns,
-            timeout_s=client.config.timeout_s + _MARGIN_S,
             max_rows=max_rows,
         )
         platforms = {device.platform for device in mesh.devices.flat}
@@ -132,57 +134,103 @@ class RewardOp:
             row_ids: integers, sharded like the rows.
             completion_ids: sharded by rows; what follows the first end token is ignored.
         """
+        return self.finish(row_ids, self.start(row_ids, completion_ids))
+
+    def start(self, row_ids: Int[Array, " B"], completion_ids: Int[Array, "B T"]) -> Started:
+        """Sends rows and goes on: the first half of the operation.
+
+        Args:
+            row_ids: as of the operation.
+            completion_ids: as of the operation.
+
+        Returns:
+            What `finish` needs to come after it.
+        """
+        started: Started = self._map(self._start_shard)(row_ids, completion_ids)
+        return started
+
+    def finish(self, row_ids: Int[Array, " B"], started: Started) -> Scored:
+        """Waits for the rewards: the second half, in the same program or a later one.
+
+        Args:
+            row_ids: as of the operation.
+            started: what `start` gave for them.
+        """
+        scored: Scored = self._map(self._finish_shard)(row_ids, started)
+        return scored
+
+    def _map(self, function: Callable[..., Any]) -> Callable[..., Any]:
         spec = self._arrays.row_sharding.spec
-        scored: Scored = jax.shard_map(
-            self._shard,
+        mapped: Callable[..., Any] = jax.shard_map(
+            function,
             mesh=self._arrays.mesh,
             in_specs=spec,
             out_specs=spec,
             check_vma=False,  # the results of a callback have no known variance
-        )(row_ids, completion_ids)
-        return scored
+        )
+        return mapped
 
-    def _shard(self, row_ids: jax.Array, completion_ids: jax.Array) -> Scored:
+    def _start_shard(self, row_ids: jax.Array, completion_ids: jax.Array) -> Started:
+        flat = completion_ids.astype(jnp.int32).reshape(-1)
+        piece = self._piece or flat.size
+        pieces = [flat[start : start + piece] for start in range(0, flat.size, piece)]
+        result = jax.ShapeDtypeStruct(row_ids.shape, np.int32)
+        send = functools.partial(self._send, completion_ids.shape)
+
+        def first() -> Started:
+            started: Started = io_callback(send, result, row_ids.astype(jnp.uint32), *pieces)
+            return started
+
+        def other() -> Started:
+            return jnp.zeros(result.shape, result.dtype)
+
+        if not self._replicated:
+            return first()
+        started = jax.lax.cond(self._is_first(), first, other)
+        # No replica may wait for rows that have not been sent yet.
+        summed: Started = jax.lax.psum(started, self._arrays.replica_axes)
+        return summed
+
+    def _finish_shard(self, row_ids: jax.Array, started: Started) -> Scored:
         b, f = len(row_ids), len(self.reward_fns)
         results = (
             jax.ShapeDtypeStruct((b, f), np.float32),
             jax.ShapeDtypeStruct((b,), np.float32),
             jax.ShapeDtypeStruct((b,), np.bool_),
         )
-        flat = completion_ids.astype(jnp.int32).reshape(-1)
-        piece = self._piece or flat.size
-        pieces = [flat[start : start + piece] for start in range(0, flat.size, piece)]
-        ids, replicas = row_ids.astype(jnp.uint32), self._arrays.replica_axes
-        score = functools.partial(
-            io_callback, functools.partial(self._score, completion_ids.shape), results, ids, *pieces
+        first = self._is_first() if self._replicated else jnp.bool_(True)
+        rewards, totals, valid = io_callback(
+            self._wait, results, first, row_ids.astype(jnp.uint32), started
         )
-        if len(self._arrays.layout.grid[0]) == 1:
-            scored: Scored = score()
-            return scored
-        wait = functools.partial(
-            io_callback,
-            functools.partial(self._wait, b, f),
-            results,
-            jax.lax.axis_index(self._arrays.data_axes),
-            ids,
-        )
-        rewards, totals, valid = jax.lax.cond(jax.lax.axis_index(replicas) == 0, score, wait)
+        if not self._replicated:
+            return rewards, totals, valid
+        axes = self._arrays.replica_axes
         # Exact: the other replicas have zeros.
         return (
-            jax.lax.psum(rewards, replicas),
-            jax.lax.psum(totals, replicas),
-            jax.lax.psum(valid.astype(jnp.int32), replicas) > 0,
+            jax.lax.psum(rewards, axes),
+            jax.lax.psum(totals, axes),
+            jax.lax.psum(valid.astype(jnp.int32), axes) > 0,
         )
 
-    def _score(self, shape: tuple[int, ...], row_ids: Any, *pieces: Any) -> Any:
-        flat = np.concatenate([np.asarray(piece) for piece in pieces])
-        return self._host.score(np.asarray(row_ids, np.int64), flat.reshape(shape))
+    @property
+    def _replicated(self) -> bool:
+        return len(self._arrays.layout.grid[0]) > 1
 
-    def _wait(self, b: int, f: int, shard: Any, row_ids: Any) -> Any:
-        """Gives zeros, when the owner of the shard has its rewards if that is in this process.
+    def _is_first(self) -> jax.Array:
+        first: jax.Array = jax.lax.axis_index(self._arrays.replica_axes) == 0
+        return first
 
-        Devices of a process that wait for each other in a sum for more than 40 s end it, on CPU.
-        """
-        if int(shard) in self._arrays.layout.owned_shards:
-            self._host.wait(np.asarray(row_ids, np.int64))
-        return np.zeros((b, f), np.float32), np.zeros(b, np.float32), np.zeros(b, np.bool_)
+    def _send(self, shape: tuple[int, ...], row_ids: Any, *pieces: Any) -> Any:
+        try:
+            flat = np.concatenate([np.asarray(piece) for piece in pieces])
+            self._host.start(np.asarray(row_ids, np.int64), flat.reshape(shape))
+        except Exception:
+            # It would end the process inside the JAX runtime; the rows are MISSING.
+            logger.exception("rows could not be sent rows=%d", len(row_ids))
+        return np.zeros(len(row_ids), np.int32)
+
+    def _wait(self, first: Any, row_ids: Any, started: Any) -> Any:
+        """Waits on all replicas: those that waited for the first one in a sum would time out."""
+        del started
+        scored = self._host.finish(np.asarray(row_ids, np.int64))
+        return scored if first else tuple(np.zeros_like(values) for values in scored)

@@ -38,7 +38,7 @@ class CallbackPath:
         self._arrays = arrays
         self._failed_value = failed_value
         self._op: RewardOp | None = None
-        self._run: Any = None
+        self._programs: tuple[Any, Any] | None = None
 
     @property
     def timeout_s(self) -> float | None:
@@ -55,37 +55,38 @@ class CallbackPath:
             data_axes=arrays.data_axes,
             reward_fns=[fn.name for fn in info.reward_fns],
         )
-        self._run = jax.jit(self._op)
+        self._programs = jax.jit(self._op.start), jax.jit(self._op.finish)
         return [[fn.name, fn.weight, fn.settings_digest] for fn in info.reward_fns]
 
     def begin(self, place: str) -> CallbackRewards:
         """Starts a step."""
         del place
         assert self._op is not None
+        assert self._programs is not None
         pack = functools.partial(_pack, self._failed_value)
-        return CallbackRewards(self._arrays, self._op, self._run, pack)
+        return CallbackRewards(self._arrays, self._op, *self._programs, pack)
 
 
 class CallbackRewards:
     """Rewards of a step that programs under way will have."""
 
-    def __init__(self, arrays: RowArrays, op: RewardOp, run: Any, pack: Any) -> None:
-        """Takes the operation, its program, and the program that packs what it gives."""
+    def __init__(self, arrays: RowArrays, op: RewardOp, start: Any, finish: Any, pack: Any) -> None:
+        """Takes the operation, programs of its halves, and one that packs what it gives."""
         self._arrays = arrays
         self._op = op
-        self._run = run
+        self._start = start
+        self._finish = finish
         self._pack = pack
         self._parts: list[tuple[SampledPart, Attempt]] = []
+        self._started: list[tuple[jax.Array, jax.Array]] = []
         self._scored: list[Scored] = []
 
     def send(self, part: SampledPart) -> None:
         """Starts the program, also when this process's rows can't be put: all processes do."""
         self._parts.append((part, Attempt(lambda: self._put(part))))
         n = part.rollouts.completion_ids.shape[0]
-        ids = (part.held_row_ids % 2**32).astype(np.uint32)
-        self._scored.append(
-            self._run(self._arrays.from_local_rows(ids, n), part.rollouts.completion_ids)
-        )
+        ids = self._arrays.from_local_rows((part.held_row_ids % 2**32).astype(np.uint32), n)
+        self._started.append((ids, self._start(ids, part.rollouts.completion_ids)))
 
     def _put(self, part: SampledPart) -> LocalRollouts:
         rows = part.host_rows()
@@ -102,9 +103,9 @@ class CallbackRewards:
         )
 
     def result(self) -> RowRewards | None:
-        """Waits for the programs, see `StepRewards.result`."""
+        """Runs the second programs, see `StepRewards.result`."""
+        self._scored = jax.block_until_ready([self._finish(*part) for part in self._started])
         put = [rows.get() for _, rows in self._parts]
-        jax.block_until_ready(self._scored)
         taken = [self._op.take(rows.row_ids.tolist(), strict=True) for rows in put]
         parts = [rewards for rewards in taken if rewards is not None]
         return codec.concatenate(parts) if parts else None
