@@ -75,11 +75,13 @@ class AgreedRewards:
         self._policy = policy
         mine = Attempt(lambda: path.connect(fingerprint))
         value = {
+            "path": path.name,
             "fns": mine.value,
             "policy": dataclasses.asdict(policy),
             "tokenizer": fingerprint[:12],
         }
         offers = agreement.all_ok("connect to the reward server", mine.error, value)
+        check_equal("the reward path", [offer["path"] for offer in offers])
         check_equal(
             "the reward functions, weights and settings", [offer["fns"] for offer in offers]
         )

@@ -20,6 +20,7 @@ from trainer.arrays import RowArrays
 from trainer.dump import decoder
 from trainer.gather import gather_bytes
 from trainer.in_process import InProcessReward
+from trainer.paths import ALLGATHER
 from trainer.paths.host import HostRewards
 from trainer.paths.path import SampledPart
 from trainer.paths.scorer import Scorer
@@ -54,6 +55,11 @@ class AllgatherPath:
         self._first_only = first_only
         self._scorer = Scorer(reward_fns, decoder(tokenizer))
         self._calls = itertools.count()
+
+    @property
+    def name(self) -> str:
+        """What it is, and who scores."""
+        return f"{ALLGATHER}, {'the first process' if self._first_only else 'all'}"
 
     @property
     def timeout_s(self) -> float | None:

@@ -17,6 +17,7 @@ from trainer.agreement import Attempt
 from trainer.arrays import RowArrays
 from trainer.client import RewardClient
 from trainer.codec import LocalRollouts, RowRewards
+from trainer.paths import CALLBACK
 from trainer.paths.path import SampledPart
 from trainer.reward_op import RewardOp, Scored
 
@@ -39,6 +40,11 @@ class CallbackPath:
         self._failed_value = failed_value
         self._op: RewardOp | None = None
         self._programs: tuple[Any, Any] | None = None
+
+    @property
+    def name(self) -> str:
+        """What it is."""
+        return CALLBACK
 
     @property
     def timeout_s(self) -> float | None:

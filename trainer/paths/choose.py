@@ -11,13 +11,10 @@ from trainer.agreement import Agreement
 from trainer.arrays import RowArrays
 from trainer.client import RewardClient
 from trainer.in_process import InProcessReward
+from trainer.paths import ALLGATHER, CALLBACK, GRPC, SERVER_PATHS
 from trainer.paths.callback import CallbackPath
 from trainer.paths.host import GrpcPath
 from trainer.paths.path import RewardPath
-
-GRPC, CALLBACK, ALLGATHER = "grpc", "callback", "allgather"
-SERVER_PATHS = (GRPC, CALLBACK)
-SCORE_ON = ("all", "first")
 
 
 def check_reward_fns(reward_path: str, reward_fns: Any, score_on: str) -> None:
@@ -30,7 +27,7 @@ def check_reward_fns(reward_path: str, reward_fns: Any, score_on: str) -> None:
         raise ValueError(
             f"`reward_path` must be 'grpc', 'callback' or 'allgather', got {reward_path!r}."
         )
-    if score_on not in SCORE_ON:
+    if score_on not in ("all", "first"):
         raise ValueError(f"`score_on` must be 'all' or 'first', got {score_on!r}.")
     if reward_path in SERVER_PATHS:
         if not isinstance(reward_fns, RewardClient):

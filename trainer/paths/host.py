@@ -15,6 +15,7 @@ from trainer.arrays import RowArrays
 from trainer.client import RewardClient
 from trainer.codec import LocalRollouts, RowRewards
 from trainer.micro_batches import rows_of_part
+from trainer.paths import GRPC
 from trainer.paths.path import SampledPart
 from trainer.submission import Handle, Submission
 
@@ -64,6 +65,11 @@ class GrpcPath:
         self._client = client
         self._arrays = arrays
         client.process_index = arrays.layout.process_index
+
+    @property
+    def name(self) -> str:
+        """What it is."""
+        return GRPC
 
     @property
     def timeout_s(self) -> float | None:

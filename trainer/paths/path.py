@@ -90,7 +90,12 @@ class StepRewards(Protocol):
 
 
 class RewardPath(Protocol):
-    """Where the rewards of a run come from."""
+    """Where the rewards of a run come from; the same on all processes."""
+
+    @property
+    def name(self) -> str:
+        """What it is."""
+        ...
 
     @property
     def timeout_s(self) -> float | None:
