@@ -216,7 +216,7 @@ class Steps:
 
 
 def measure(steps: Steps, repeats: int) -> dict[str, Any]:
-    """Alternates the paths; the best of each counts."""
+    """Takes turns among the paths, so that a busy moment meets all of them."""
     from trainer import gather
 
     gathered = [0]

@@ -83,11 +83,7 @@ class RewardOp:
         if reward_fns is None:
             reward_fns = [fn.name for fn in client.connect().reward_fns]
         self.reward_fns = tuple(reward_fns)
-        self._host = OpRows(
-            client.submit,
-            self.reward_fns,
-            max_rows=max_rows,
-        )
+        self._host = OpRows(client.submit, self.reward_fns, max_rows=max_rows)
         platforms = {device.platform for device in mesh.devices.flat}
         self._piece = _CPU_PIECE if platforms == {"cpu"} else 0
 

@@ -80,7 +80,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Run:
 def test_paths_give_the_same_training(one: Run, two: Run, path: str) -> None:
     """Tokens, rewards, advantages, losses and parameters, in one process and in two."""
     want = one.of("grpc")
-    assert all(0 < failed < 8 for failed in want["failed"])
+    assert 0 < sum(want["failed"]) < 8 * len(want["failed"])
     for got in (one.of(path), two.of(path, 0), two.of(path, 1)):
         for name in SAME:
             assert got[name] == want[name], name

@@ -21,6 +21,9 @@ from trainer.paths import CALLBACK
 from trainer.paths.path import SampledPart
 from trainer.reward_op import RewardOp, Scored
 
+# Every row is taken, unless the run ends.
+_ALL_ROWS = 2**31
+
 
 class CallbackPath:
     """The program that takes the tokens calls the reward server."""
@@ -60,6 +63,7 @@ class CallbackPath:
             arrays.mesh,
             data_axes=arrays.data_axes,
             reward_fns=[fn.name for fn in info.reward_fns],
+            max_rows=_ALL_ROWS,
         )
         self._programs = jax.jit(self._op.start), jax.jit(self._op.finish)
         return [[fn.name, fn.weight, fn.settings_digest] for fn in info.reward_fns]
