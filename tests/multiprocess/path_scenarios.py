@@ -59,16 +59,14 @@ def op_in_jit(process, endpoint, scenario):
     taken = op.take(row_ids[owned])
     out["failures"] = [[f.row_id - 2**33, f.status] for f in taken.failures] if taken else []
     out["again"] = [f.status for f in op.take(row_ids[owned]).failures] if taken else []
-    if len(owned) and not scenario.get("endpoint"):
-        host = client.score(LocalRollouts(completion_ids=tokens[owned], **rows(owned)))
-        out["host"] = np.nan_to_num(host.totals, nan=-1).tolist()
-    elif len(owned):
+    if scenario.get("endpoint"):
         op.put(**rows(owned))
         jax.block_until_ready(program(ids, completions, 2.0))
         try:
             op.take(row_ids[owned], strict=True)
         except RewardError as error:
             out["strict"] = f"{type(error).__name__}: {error}"
-    else:
-        jax.block_until_ready(program(ids, completions, 2.0))
+    elif len(owned):
+        host = client.score(LocalRollouts(completion_ids=tokens[owned], **rows(owned)))
+        out["host"] = np.nan_to_num(host.totals, nan=-1).tolist()
     return out
