@@ -41,6 +41,9 @@ class RewardOp:
     program runs. A row without a reward, for whatever reason, comes back as NaN and not valid; no
     exception leaves the operation. Every process of the mesh must run the same programs.
 
+    `start` and `finish` are its halves. What lies between them, in a program or between two, runs
+    while the rewards are computed; a device that is in `finish` waits.
+
     Attributes:
         reward_fns: names of the F functions.
 
