@@ -10,7 +10,7 @@ MODEL_VENV := .venv-reward-model
 PROCESSES ?= 2
 FUZZ_S ?= 600
 
-.PHONY: help setup test test-fast test-reward-model test-decode fuzz lint types protos check-protos demo demo-smollm2 bench bench-sizing cases chaos build pins clean test-deploy bench-scale test-slurm test-containers
+.PHONY: help setup test test-fast test-reward-model test-decode fuzz lint types protos check-protos demo demo-smollm2 bench bench-sizing cases chaos build pins clean test-deploy bench-scale test-slurm test-containers bench-paths
 
 help: ## list the commands
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -105,6 +105,9 @@ bench-sizing: $(STAMP) ## rows a second of each built-in reward function on one 
 bench-scale: $(STAMP) ## more workers, servers and training processes; the figures of docs/scale.md
 	$(BIN)/python -m bench.scale
 	$(BIN)/python -m bench.simulate
+
+bench-paths: $(STAMP) ## the ways to get rewards side by side, in 1, 2 and 4 processes
+	$(BIN)/python -m bench.paths
 
 cases: $(STAMP) ## reward functions on the grading cases, beside math-verify and Tunix
 	$(BIN)/python -m bench.cases

@@ -214,6 +214,20 @@ def load(entry: RewardFnConfig) -> RewardFn:
         call = getattr(call, part, None)  # type: ignore[assignment]
     if not callable(call):
         raise LookupError(f"{entry.fn.rpartition(':')[0]} has no function {name!r}")
+    return describe(call, entry, entry.probe or _example(module))
+
+
+def describe(call: Callable[..., Any], entry: RewardFnConfig, probe: Probe | None) -> RewardFn:
+    """Reads the signature of a function.
+
+    Args:
+        call: the function.
+        entry: how to call it; its `fn` is not read.
+        probe: row that it can score, or None.
+
+    Raises:
+        TypeError: the function cannot be called as a reward function.
+    """
     parameters = list(inspect.signature(call).parameters.values())
     if entry.per == "row" and {"prompts", "completions"} & {p.name for p in parameters}:
         raise TypeError('it takes lists of completions; set `per = "list"`')
@@ -234,7 +248,6 @@ def load(entry: RewardFnConfig) -> RewardFn:
     given = tuple(name for name in (*_CALL_GIVEN, *ROW_GIVEN) if name in names)
     if takes_all and "mode" not in given:
         given = ("mode", *given)
-    probe = entry.probe or _example(module)
     unwrapped = inspect.unwrap(call)
     return RewardFn(
         config=entry,

@@ -19,20 +19,24 @@ from trainer.errors import (
     ScoringFailed,
     Unavailable,
 )
+from trainer.in_process import InProcessReward
 
 if TYPE_CHECKING:
     from trainer.algorithms import ShardedDAPOLearner, ShardedDrGRPOLearner, ShardedGRPOLearner
     from trainer.ppo import ShardedPPOLearner
     from trainer.reporting import StepReport
+    from trainer.reward_op import RewardOp
     from trainer.rollout import ShardedRollout
 
 __all__ = [
     "DeadlineExceeded",
+    "InProcessReward",
     "InvalidRequest",
     "ProcessesDisagree",
     "RewardClient",
     "RewardClientConfig",
     "RewardError",
+    "RewardOp",
     "ScoringFailed",
     "ShardedDAPOLearner",
     "ShardedDrGRPOLearner",
@@ -48,6 +52,7 @@ _HOMES = {
     "ShardedDrGRPOLearner": "trainer.algorithms",
     "ShardedGRPOLearner": "trainer.algorithms",
     "ShardedPPOLearner": "trainer.ppo",
+    "RewardOp": "trainer.reward_op",
     "StepReport": "trainer.reporting",
     "ShardedRollout": "trainer.rollout",
 }

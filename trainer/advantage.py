@@ -48,6 +48,20 @@ def pack(rewards: RowRewards, *, failed_value: float | None = None) -> NDArray[n
     ).astype(np.float32)
 
 
+def pack_arrays(
+    rewards: Float[Array, "B F"],
+    totals: Float[Array, " B"],
+    valid: Bool[Array, " B"],
+    failed_value: float | None,
+) -> Float[Array, "B C"]:
+    """Packs rewards that are on the device already, as `pack` does."""
+    has = jnp.isfinite(rewards)
+    counts = valid if failed_value is None else jnp.ones_like(valid)
+    columns = [jnp.where(valid, totals, failed_value or 0.0), counts, valid]
+    parts = [jnp.where(has, rewards, 0.0), has, jnp.stack(columns, axis=1)]
+    return jnp.concatenate([part.astype(jnp.float32) for part in parts], axis=1)
+
+
 @functools.cache
 def reward_step(
     row_sharding: NamedSharding,

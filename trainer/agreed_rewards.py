@@ -11,17 +11,15 @@ import dataclasses
 import logging
 import time
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trainer import advantage, failures
 from trainer.agreement import Agreement, Attempt, check_equal
-from trainer.client import RewardClient
 from trainer.codec import RowRewards
 from trainer.failures import FailurePolicy
-from trainer.submission import Submission
+from trainer.paths.path import RewardPath, StepRewards
 
 logger = logging.getLogger(__name__)
 
@@ -56,16 +54,16 @@ class AgreedRewards:
 
     def __init__(
         self,
-        client: RewardClient,
+        path: RewardPath,
         *,
         agreement: Agreement,
         policy: FailurePolicy,
         fingerprint: str,
     ) -> None:
-        """Connects to the reward server of this process and compares it with the others'.
+        """Finds the reward functions of this process and compares them with the others'.
 
         Args:
-            client: of this process.
+            path: where the rewards come from.
             agreement: of all processes.
             policy: what to do about rows without a reward; must be equal on all processes.
             fingerprint: of the trainer's tokenizer.
@@ -74,21 +72,18 @@ class AgreedRewards:
             ProcessesDisagree: a process has no server, or its functions, weights or policy differ.
             RewardError: the only process has no server.
         """
-        self._client = client
+        self._path = path
         self._agreement = agreement
         self._policy = policy
-
-        def offer() -> list[list[Any]]:
-            info = client.connect(fingerprint=fingerprint)
-            return [[fn.name, fn.weight, fn.settings_digest] for fn in info.reward_fns]
-
-        mine = Attempt(offer)
+        mine = Attempt(lambda: path.connect(fingerprint))
         value = {
+            "path": path.name,
             "fns": mine.value,
             "policy": dataclasses.asdict(policy),
             "tokenizer": fingerprint[:12],
         }
         offers = agreement.all_ok("connect to the reward server", mine.error, value)
+        check_equal("the reward path", [offer["path"] for offer in offers])
         check_equal(
             "the reward functions, weights and settings", [offer["fns"] for offer in offers]
         )
@@ -100,14 +95,14 @@ class AgreedRewards:
 
     def wait(
         self,
-        submission: Submission,
+        submission: StepRewards,
         place: str,
         on_rewards: Callable[[RowRewards], None] | None = None,
     ) -> PackedRewards:
         """Waits for the rewards of this process; all processes go on, or none does.
 
         Args:
-            submission: rows of this process that were sent, or the error that kept them from it.
+            submission: rows that were sent, or the error that kept them from it.
             place: the step, for messages; must be equal on all processes.
             on_rewards: called with the rewards of this process, good or not; must not raise.
 
@@ -132,11 +127,12 @@ class AgreedRewards:
             )
             # The message is the function's own and may quote the completion.
             logger.debug("row failed row=%d: %s", failure.row_id, failure.message)
+        limit_s = self._path.timeout_s
         answers = self._agreement.all_ok(
             place,
             rewards.error,
             {"fns": list(mine.reward_fns) if mine else self.names, "rows": summary},
-            timeout_s=self._client.config.timeout_s + _MARGIN_S,
+            timeout_s=None if limit_s is None else limit_s + _MARGIN_S,
         )
         check_equal("the reward functions", [answer["fns"] for answer in answers])
         summaries = [answer["rows"] for answer in answers]

@@ -25,6 +25,7 @@ class RowArrays:
         mesh: the mesh.
         data_axes: axes that the rows are sharded over.
         layout: which rows this process holds.
+        replica_axes: the other axes of the mesh.
     """
 
     def __init__(self, mesh: Mesh, data_axes: tuple[str, ...]) -> None:
@@ -41,7 +42,7 @@ class RowArrays:
         )
         # Tunix compares specs by equality: one axis stands alone there, several are a tuple.
         self._rows = data_axes[0] if len(data_axes) == 1 else data_axes
-        self._replica_axes = tuple(a for a in mesh.axis_names if a not in data_axes)
+        self.replica_axes = tuple(a for a in mesh.axis_names if a not in data_axes)
 
     @property
     def row_sharding(self) -> NamedSharding:
@@ -103,7 +104,7 @@ class RowArrays:
         local = np.zeros((len(replicas), len(rows), owned.shape[1]), np.float32)
         if 0 in replicas:
             local[replicas.index(0), np.searchsorted(rows, mine)] = owned
-        spec = PartitionSpec(self._replica_axes or None, self._rows)
+        spec = PartitionSpec(self.replica_axes or None, self._rows)
         shape = (len(layout.grid[0]), n, owned.shape[1])
         sharding = NamedSharding(self.mesh, spec)
         array: jax.Array = jax.make_array_from_process_local_data(sharding, local, shape)

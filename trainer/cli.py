@@ -53,6 +53,13 @@ def make_parser() -> argparse.ArgumentParser:
         ("token-file", "token to show it"),
     ):
         add(f"--reward-{name}", metavar="FILE", help=text)
+    add(
+        "--reward-path",
+        default="grpc",
+        metavar="PATH",
+        help="grpc (the default): rows go to the server from the host; callback: from a JAX"
+        " operation",
+    )
     add("--recipe", required=True, choices=recipes.NAMES, help="model, task and settings")
     add(
         "--algorithm",

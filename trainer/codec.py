@@ -313,6 +313,51 @@ def _status_name(status: int) -> str:
     return types_pb2.RowStatus.Name(status).removeprefix("ROW_STATUS_") if known else str(status)
 
 
+def select_rollouts(rollouts: LocalRollouts, rows: Sequence[int]) -> LocalRollouts:
+    """Picks rows, in the order given."""
+    prefixes = rollouts.completion_prefixes
+    index = np.asarray(rows, np.int64)
+    return dataclasses.replace(
+        rollouts,
+        row_ids=rollouts.row_ids[index],
+        group_ids=rollouts.group_ids[index],
+        prompts=[rollouts.prompts[i] for i in rows],
+        completion_ids=rollouts.completion_ids[index],
+        columns={name: [values[i] for i in rows] for name, values in rollouts.columns.items()},
+        completion_prefixes=None if prefixes is None else [prefixes[i] for i in rows],
+    )
+
+
+def select_rewards(rewards: RowRewards, rows: Sequence[int], row_ids: Sequence[int]) -> RowRewards:
+    """Picks the rewards of rows, in the order given, and the failures of these row ids."""
+    index, wanted = np.asarray(rows, np.int64), set(row_ids)
+    return dataclasses.replace(
+        rewards,
+        rewards=rewards.rewards[index],
+        totals=rewards.totals[index],
+        valid=rewards.valid[index],
+        failures=[failure for failure in rewards.failures if failure.row_id in wanted],
+        extra_columns={name: values[index] for name, values in rewards.extra_columns.items()},
+    )
+
+
+def no_rewards(
+    reward_fns: Sequence[str], row_ids: Sequence[int], status: str, message: str
+) -> RowRewards:
+    """Says that rows have no reward, all for one reason."""
+    b = len(row_ids)
+    return RowRewards(
+        reward_fns=tuple(reward_fns),
+        rewards=np.full((b, len(reward_fns)), np.nan, np.float32),
+        totals=np.full(b, np.nan, np.float32),
+        valid=np.zeros(b, np.bool_),
+        failures=[RowFailure(row_id, status, "", message) for row_id in row_ids],
+        extra_columns={},
+        queue_s=0.0,
+        total_s=0.0,
+    )
+
+
 def concatenate_rollouts(parts: Sequence[LocalRollouts]) -> LocalRollouts:
     """Joins rows of one step; the parts differ in rows alone."""
     if len(parts) == 1:

@@ -1,9 +1,9 @@
 # Copyright 2026 The Shardward Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What Tunix's learners need to train on global arrays with rewards from a reward server.
+"""What Tunix's learners need to train on global arrays.
 
-Each process feeds its rows; the samples stay on the device; owned rows go to the process's
-reward server while reference and old log-probabilities are computed; the rewards come back as
+Each process feeds its rows; the samples stay on the device; rows go out for their rewards, see
+`trainer.paths`, while reference and old log-probabilities are computed; the rewards come back as
 one global array, and the advantage is computed on it.
 
 Legend: B global rows, b local rows, G generations, F reward functions.
@@ -32,14 +32,16 @@ from trainer.batches import AgreedBatches
 from trainer.client import RewardClient
 from trainer.dump import RolloutDump, decoder
 from trainer.failures import FailurePolicy
-from trainer.micro_batches import merge_local, row_ids_of, rows_of_part
+from trainer.in_process import InProcessReward
+from trainer.micro_batches import merge_local, row_ids_of
+from trainer.paths.choose import check_reward_fns, make_path
+from trainer.paths.path import SampledPart, StepRewards
 from trainer.reporting import StepReport, length_stats, tunix_metrics
 from trainer.resume import free_restored_scalars, save_last_checkpoint, unfinished_batches
 from trainer.rollout import RolloutArrays, ShardedRollout
 from trainer.sampling import Sampling, rollouts_tree
 from trainer.setup_checks import check_setup, local_share
 from trainer.shards import check_whole_groups
-from trainer.submission import Submission
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -72,11 +74,13 @@ class ShardedLearner(rl_learner.RLLearner):
         self,
         rl_cluster: rl_cluster_lib.RLCluster,
         algo_config: Any,
-        reward_fns: RewardClient,
+        reward_fns: RewardClient | Sequence[Callable[..., Any] | InProcessReward],
         metric_fns: Sequence[Any] | None = None,
         data_shuffle_seed: int | None = None,
         *,
         data: Literal["local", "replicated"] = "local",
+        reward_path: Literal["grpc", "callback", "allgather"] = "grpc",
+        score_on: Literal["all", "first"] = "all",
         agreement_timeout_s: float = 600.0,
         on_failed_row: str = "mask",
         max_failed_fraction: float = 0.25,
@@ -84,16 +88,21 @@ class ShardedLearner(rl_learner.RLLearner):
         on_step: Callable[[StepReport], None] | None = None,
         dump_rollouts: Path | None = None,
     ) -> None:
-        """Checks the set-up and connects to the reward server.
+        """Checks the set-up and finds the reward functions.
 
         Args:
             rl_cluster: a cluster with `rollout_engine=ShardedRollout`.
             algo_config: settings of the algorithm.
-            reward_fns: client of this process's reward server.
+            reward_fns: client of this process's reward server; with reward_path="allgather" Python
+                functions, each alone or as an `InProcessReward`.
             metric_fns: not supported here; must be empty.
             data_shuffle_seed: as in Tunix; equal on all processes.
             data: "local": each process iterates its own rows; "replicated": each iterates the
                 global batch and takes its rows of it.
+            reward_path: "grpc": owned rows go to the reward server from the host; "callback": from
+                a JAX operation, see `trainer.RewardOp`; "allgather": the rows of all processes
+                are gathered and scored by functions in the training process.
+            score_on: with "allgather": each process scores all rows, or the first one does.
             agreement_timeout_s: longest wait for another process, beyond the rewards' own limit.
             on_failed_row: "mask", "value=X" or "abort", see `trainer.failures.FailurePolicy`.
             max_failed_fraction: share of a step's rows without a reward above which the run ends.
@@ -105,15 +114,16 @@ class ShardedLearner(rl_learner.RLLearner):
             ValueError: an argument can't work here; the message says which and why.
             RewardError: no reward server, or another tokenizer.
         """
-        check_setup(rl_cluster, algo_config, reward_fns, metric_fns, data)
+        check_reward_fns(reward_path, reward_fns, score_on)
+        check_setup(rl_cluster, algo_config, metric_fns, data)
         policy = FailurePolicy(on_failed_row=on_failed_row, max_failed_fraction=max_failed_fraction)
         self._check_algorithm(rl_cluster, algo_config, policy)
-        super().__init__(rl_cluster, algo_config, reward_fns, None, data_shuffle_seed)
+        # A list of its own: Tunix's DAPO appends to it.
+        own = reward_fns if isinstance(reward_fns, RewardClient) else list(reward_fns)
+        super().__init__(rl_cluster, algo_config, own, None, data_shuffle_seed)
         config = rl_cluster.cluster_config.training_config
         self._rollout: ShardedRollout = rl_cluster.rollout
         self._arrays = self._rollout.arrays
-        self._client = reward_fns
-        self._client.process_index = jax.process_index()
         self._agreement = Agreement(timeout_s=agreement_timeout_s)
         self._replicated = data == "replicated"
         self._prefix = completion_prefix
@@ -132,8 +142,17 @@ class ShardedLearner(rl_learner.RLLearner):
         free_restored_scalars(rl_cluster.actor_trainer.optimizer)
         rl_cluster.actor_trainer._save_last_checkpoint = self._save_last_checkpoint  # noqa: SLF001
         self._training_config = self._local_sizes(config)
-        self._rewards = AgreedRewards(
+        self._path = make_path(
+            reward_path,
             reward_fns,
+            arrays=self._arrays,
+            agreement=self._agreement,
+            tokenizer=rl_cluster.tokenizer,
+            failed_value=policy.value,
+            score_on=score_on,
+        )
+        self._rewards = AgreedRewards(
+            self._path,
             agreement=self._agreement,
             policy=policy,
             fingerprint=codec.tokenizer_fingerprint(rl_cluster.tokenizer),
@@ -172,7 +191,7 @@ class ShardedLearner(rl_learner.RLLearner):
         Raises:
             ProcessesDisagree: the processes' data does not fit together, one of them failed, is
                 gone or did not come in time.
-            RewardError: one process only: its reward server failed.
+            RewardError: one process only: its rewards failed.
         """
         trainer, config = self.rl_cluster.actor_trainer, self.rl_cluster.cluster_config
         done = trainer.train_steps
@@ -262,26 +281,27 @@ class ShardedLearner(rl_learner.RLLearner):
         sizes = [self._rows_of(size)[0] for size in micro_batch_sizes]
         rows = merge_local(micro_batches, sizes, layout, replicated=self._replicated)
         row_ids = row_ids_of(rows["trajectory_ids"], g)
-        rollouts, submission = self._sample_and_send(rows, row_ids, sum(sizes), mode)
-        arrays = {**rollouts_tree(rollouts), **self._infer(rollouts, sum(sizes))}
+        step_rewards = self._path.begin(f"rows of step {self.rl_cluster.global_steps} ({mode})")
+        rollouts = self._sample_and_send(step_rewards, rows, row_ids, sum(sizes), mode)
+        inferred = self._infer(rollouts, sum(sizes))
+        # What is waited for from here on, the device has nothing to do meanwhile.
+        jax.block_until_ready(inferred)
+        arrays = {**rollouts_tree(rollouts), **inferred}
         place = f"rewards of step {self.rl_cluster.global_steps} ({mode})"
-        dump = functools.partial(self._dump_rows, submission) if self._dump else None
-        rewards = self._rewards.wait(submission, place, dump)
+        dump = functools.partial(self._dump_rows, step_rewards) if self._dump else None
+        rewards = self._rewards.wait(step_rewards, place, dump)
         self.rl_cluster.buffer_metrics(
             {f"rewards/failed/{k}": (v, np.sum) for k, v in sorted(rewards.failed.items())}
             | {"reward_wait_s": (rewards.wait_s, np.sum)},
             mode=mode,
         )
-        samples = self._samples(submission, rewards.values)
-        owned_shards = len(layout.owned_shards)
-        values = submission.in_held_order(rewards.values, owned_shards)
+        samples = self._samples(step_rewards, rewards.values)
+        contributions = step_rewards.contributions(rewards.values, sizes)
         parts = []
         start = 0
-        for index, n in enumerate(sizes):
+        for packed, n in zip(contributions, sizes, strict=True):
             stop = start + layout.rows_per_shard(n)
             part = self._arrays.part_of_each_shard if len(sizes) > 1 else _whole
-            mine = rows_of_part(values, sizes, index, owned_shards)
-            packed = self._arrays.from_owned_rows(mine, n)
             parts.append(Part(part(arrays, start, stop), packed))
             start = stop
         examples = []
@@ -327,15 +347,26 @@ class ShardedLearner(rl_learner.RLLearner):
         return bool(self._num_iterations() > 1)
 
     def _sample_and_send(
-        self, rows: dict[str, Any], row_ids: NDArray[np.int64], n: int, mode: Mode
-    ) -> tuple[RolloutArrays, Submission]:
+        self,
+        step_rewards: StepRewards,
+        rows: dict[str, Any],
+        row_ids: NDArray[np.int64],
+        n: int,
+        mode: Mode,
+    ) -> RolloutArrays:
         """Samples run by run; a run's rows go out while the device samples the next one."""
         runs = self._sampling.runs(self._rollout_micro_batch_size, n)
-        submission = Submission(self._client.submit)
 
         def send(places: NDArray[np.int64], rollouts: RolloutArrays) -> None:
             mine = {name: [values[i] for i in places] for name, values in rows.items()}
-            submission.send(lambda: self._owned_rollouts(mine, row_ids[places], rollouts, mode))
+            ids, size = row_ids[places], rollouts.completion_ids.shape[0]
+            step_rewards.send(
+                SampledPart(
+                    rollouts=rollouts,
+                    held_row_ids=ids,
+                    host_rows=lambda: self._owned_rows(mine, ids, size, mode),
+                )
+            )
 
         sampled: list[RolloutArrays] = []
         # A group whose rows come from two runs is sent whole, when all are there.
@@ -349,24 +380,17 @@ class ShardedLearner(rl_learner.RLLearner):
             send(self._places(runs[-1], row_ids), sampled[-1])
         else:
             send(np.arange(len(row_ids)), rollouts)
-        return rollouts, submission
+        return rollouts
 
     def _places(self, run: slice, row_ids: NDArray[np.int64]) -> NDArray[np.int64]:
         return self._sampling.local_rows_of(run, len(row_ids))
 
-    def _owned_rollouts(
-        self, rows: dict[str, Any], row_ids: NDArray[np.int64], rollouts: RolloutArrays, mode: Mode
+    def _owned_rows(
+        self, rows: dict[str, Any], row_ids: NDArray[np.int64], n: int, mode: Mode
     ) -> codec.LocalRollouts:
-        """Copies the owned rows' completions to the host, with all that goes with them."""
+        """Picks those of n rows that this process owns; their completions are on the device."""
         layout = self._arrays.layout
-        n = rollouts.completion_ids.shape[0]
-        completion_ids = self._arrays.owned_rows(rollouts.completion_ids)
         keep = np.flatnonzero(np.isin(layout.local_rows(n), layout.owned_rows(n)))
-        if len(completion_ids) != len(keep):
-            raise RuntimeError(
-                f"process {layout.process_index} owns {len(keep)} rows but JAX gave it"
-                f" {len(completion_ids)}; rows would be missed or scored twice."
-            )
         columns = {
             name: [values[i] for i in keep] for name, values in rows.items() if name != "prompts"
         }
@@ -374,7 +398,7 @@ class ShardedLearner(rl_learner.RLLearner):
             row_ids=row_ids[keep],
             group_ids=row_ids[keep] // self._num_generations(),
             prompts=[rows["prompts"][i] for i in keep],
-            completion_ids=completion_ids,
+            completion_ids=np.empty((len(keep), 0), np.int32),
             end_token_ids=self._rollout.end_token_ids(self.rl_cluster.get_rollout_config(mode)),
             pad_token_id=self._rollout.pad_id(),
             columns=columns,
@@ -416,16 +440,16 @@ class ShardedLearner(rl_learner.RLLearner):
                 )
             )
 
-    def _dump_rows(self, submission: Submission, rewards: codec.RowRewards) -> None:
+    def _dump_rows(self, step_rewards: StepRewards, rewards: codec.RowRewards) -> None:
         assert self._dump is not None
-        self._dump.write(submission.rollouts, rewards)
+        self._dump.write(step_rewards.rollouts, rewards)
 
     def _samples(
-        self, submission: Submission, packed: NDArray[np.float32], count: int = 4
+        self, step_rewards: StepRewards, packed: NDArray[np.float32], count: int = 4
     ) -> list[tuple[str, str, float]]:
         if self._on_step is None:
             return []
-        owned = submission.rollouts
+        owned = step_rewards.rollouts
         ids = owned.completion_ids[:count]
         lengths = codec.completion_lengths(ids, owned.end_token_ids)
         decode = self.rl_cluster.tokenizer.decode

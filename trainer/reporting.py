@@ -28,7 +28,7 @@ class StepReport:
         reward_mean: mean total over rows that have one.
         per_function: mean of each reward function over rows that have its value.
         completion_length_mean: tokens, the end token counted.
-        reward_wait_s: seconds this process waited for rewards.
+        reward_wait_s: seconds this process waited for rewards and for nothing else.
         samples: (prompt, completion, total) of a few rows that this process owns.
     """
 

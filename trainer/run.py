@@ -187,6 +187,7 @@ def run(config: RunConfig) -> str:
                 **config.reward_credentials,
             ),
             data="replicated",
+            reward_path=config.reward_path,
             agreement_timeout_s=config.agreement_timeout,
             on_failed_row=config.on_failed_row,
             max_failed_fraction=config.max_failed_fraction,

@@ -5,10 +5,11 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from trainer.config import broken_rule
 from trainer.failures import FailurePolicy
+from trainer.paths import ALLGATHER, SERVER_PATHS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,7 +25,7 @@ class ConfigError(Exception):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RunConfig:
-    """Settings of a run; all but `reward_*` and `process_id` are equal on all processes.
+    """Settings of a run, equal on all processes but for the reward server's and `process_id`.
 
     Attributes:
         reward_endpoint: reward server of this process: "unix:PATH" or "HOST:PORT".
@@ -32,6 +33,7 @@ class RunConfig:
         reward_tls_cert: PEM file of the certificate to show the server.
         reward_tls_key: PEM file of its private key.
         reward_token_file: file of the token to show the server.
+        reward_path: how rows get to it, see `trainer.paths`.
         recipe: name of a recipe.
         algorithm: one of `ALGORITHMS`.
         steps: training steps; None takes the recipe's.
@@ -56,6 +58,7 @@ class RunConfig:
     reward_tls_cert: str | None = None
     reward_tls_key: str | None = None
     reward_token_file: str | None = None
+    reward_path: Literal["grpc", "callback"] = "grpc"
     recipe: str
     algorithm: str = "grpo"
     steps: int | None = None
@@ -89,6 +92,15 @@ class RunConfig:
         if self.algorithm not in ALGORITHMS:
             raise ValueError(
                 f"--algorithm must be one of {', '.join(ALGORITHMS)}, got {self.algorithm!r}."
+            )
+        if self.reward_path not in SERVER_PATHS:
+            more = (
+                " It takes Python functions: pass them to ShardedGRPOLearner in a script."
+                if self.reward_path == ALLGATHER
+                else ""
+            )
+            raise ValueError(
+                f"--reward-path must be grpc or callback, got {self.reward_path!r}.{more}"
             )
         if self.steps is not None and self.steps < 1:
             raise ValueError(f"--steps must be >= 1, got {self.steps}.")

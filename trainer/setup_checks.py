@@ -10,15 +10,12 @@ from tunix.rl import function_registry
 from tunix.rl.rl_cluster import Role
 
 from trainer import estimators
-from trainer.client import RewardClient
 from trainer.estimators import ESTIMATORS
 from trainer.failures import FailurePolicy
 from trainer.rollout import ShardedRollout
 
 
-def check_setup(
-    cluster: Any, algo_config: Any, reward_fns: Any, metric_fns: Any, data: str
-) -> None:
+def check_setup(cluster: Any, algo_config: Any, metric_fns: Any, data: str) -> None:
     """Refuses what can't work, before anything starts.
 
     Raises:
@@ -27,11 +24,6 @@ def check_setup(
     config = cluster.cluster_config
     if not isinstance(cluster.rollout, ShardedRollout):
         raise ValueError("`rollout_engine` must be ShardedRollout in the ClusterConfig.")
-    if not isinstance(reward_fns, RewardClient):
-        raise ValueError(
-            f"`reward_fns` must be a RewardClient, got {type(reward_fns).__name__}."
-            " Reward functions run in the reward server."
-        )
     if metric_fns:
         raise ValueError(
             "`metric_fns` must be empty: they need every completion as text on one process."

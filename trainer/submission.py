@@ -8,22 +8,30 @@ Legend: b rows that this process owns, C columns of packed rewards.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trainer import codec
-from trainer.client import RewardHandle
+
+
+class Handle(Protocol):
+    """Rewards of some rows that are on their way."""
+
+    def result(self) -> codec.RowRewards | None:
+        """Waits for them; None if there are no rows."""
+        ...
 
 
 class Submission:
     """Parts of the rows that a process owns, and their rewards in the order of sending."""
 
-    def __init__(self, submit: Callable[[codec.LocalRollouts], RewardHandle]) -> None:
+    def __init__(self, submit: Callable[[codec.LocalRollouts], Handle]) -> None:
         """Takes what sends rows."""
         self._submit = submit
         self._parts: list[codec.LocalRollouts] = []
-        self._handles: list[RewardHandle] = []
+        self._handles: list[Handle] = []
         self._error: Exception | None = None
 
     def send(self, make: Callable[[], codec.LocalRollouts]) -> None:

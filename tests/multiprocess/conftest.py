@@ -33,12 +33,14 @@ weight = 0.5
 
 REWARD_FNS = '''
 import hashlib
+import time
 
-def letters(prompts, completions, answer, **_):
+def letters(prompts, completions, answer, pause_s=(), **_):
     """Depends on every character of the row, so that a mixed-up row shows.
 
     Some rows whose answer begins with "!" get none.
     """
+    time.sleep(sum(pause_s))
     out = []
     for prompt, completion, gold in zip(prompts, completions, answer):
         digest = hashlib.sha256(f"{prompt}|{completion}|{gold}".encode()).hexdigest()

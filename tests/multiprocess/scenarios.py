@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import random
 import signal
 import time
 from pathlib import Path
@@ -27,6 +28,7 @@ from tunix.rl.rollout.base_rollout import RolloutConfig
 
 from tests.multiprocess.learners import make_learner
 from trainer import (
+    InProcessReward,
     ProcessesDisagree,
     RewardClient,
     ShardedRollout,
@@ -58,6 +60,15 @@ def tokenizer():
     return PreTrainedTokenizerFast(
         tokenizer_object=char_tokenizer(), pad_token="<pad>", eos_token="<end>"
     )
+
+
+def in_process():
+    """The reward functions of the servers, for this process."""
+    from tests.multiprocess.conftest import REWARD_FNS
+
+    names = {}
+    exec(REWARD_FNS, names)
+    return [names["letters"], InProcessReward(fn=names["length"], weight=0.5)]
 
 
 def make_mesh(shape, order=None):
@@ -159,6 +170,14 @@ def train(process, endpoint, scenario):
         """This process's value of a setting that differs among processes."""
         return scenario[name][process] if name in scenario else default
 
+    dice = random.Random(process)
+
+    def pause():
+        """Holds this process up, if it is one of those to be held up."""
+        seconds = dice.uniform(0, scenario["pause_s"]) if process in scenario.get("late", []) else 0
+        time.sleep(seconds * dice.choice([0, 0, 1]))
+        return seconds
+
     mesh = make_mesh(scenario.get("mesh", [2, 2]), scenario.get("order"))
     cluster = make_cluster(mesh, scenario)
     cluster.tokenizer.tokenizer.add_tokens(own("new_tokens", []))
@@ -173,10 +192,21 @@ def train(process, endpoint, scenario):
         if report.step == scenario.get("stop_at") and process in scenario["stop"]:
             learner.request_stop("a test")
 
+    client = RewardClient(endpoint, timeout_s=scenario.get("reward_timeout_s", 60))
+    submit = client.submit
+
+    def spy(rollouts):
+        SENT.append(rollouts.row_ids.tolist())
+        pause()
+        return submit(rollouts)
+
+    client.submit = spy
     learner = make_learner(
         scenario,
         rl_cluster=cluster,
-        reward_fns=RewardClient(endpoint, timeout_s=scenario.get("reward_timeout_s", 60)),
+        reward_fns=in_process() if scenario.get("path") == "allgather" else client,
+        reward_path=scenario.get("path", "grpc"),
+        score_on=scenario.get("score_on", "all"),
         data=scenario.get("data", "replicated"),
         agreement_timeout_s=scenario.get("agreement_timeout_s", 60),
         on_failed_row=own("policies", scenario.get("on_failed_row", "mask")),
@@ -186,16 +216,10 @@ def train(process, endpoint, scenario):
         if "dump" in scenario
         else None,
     )
-    submit = learner._client.submit
-
-    def spy(rollouts):
-        SENT.append(rollouts.row_ids.tolist())
-        return submit(rollouts)
-
-    learner._client.submit = spy
     process_batches = learner._process_accumulated_batches
 
     def spy_batches(**kwargs):
+        pause()
         examples = process_batches(**kwargs)
         for example in examples:
             seen["tokens"].append(whole(example.completion_ids, mesh).tolist())
@@ -230,8 +254,16 @@ def train(process, endpoint, scenario):
                 "answer": np.array([fail + ANSWERS[i] for i in pick]),
             }
         )
+        if "late" in scenario:
+            batches[-1]["pause_s"] = np.array([pause() / 20 for _ in pick])
     batches = batches[: steps - own("batches_less", 0)]
-    learner.train(batches, batches[:1] if scenario.get("eval_every") else None)
+
+    def arriving():
+        for one in batches:
+            pause()
+            yield one
+
+    learner.train(arriving(), batches[:1] if scenario.get("eval_every") else None)
     return {
         "tokens": seen["tokens"],
         "advantages": seen["advantages"],

@@ -27,7 +27,7 @@ MICRO = {"mini": 8, "train_micro": 4, "rollout_micro": 8, "logps_micro": 8}
 TWICE = {"iterations": 2, "steps": 4}  # steps are updates: two for each of two batches
 SHORTER = {"overlong_buffer_length": 3}
 TRAIN = {"run": "train", "steps": 2, "layers": 1, "max_failed_fraction": 0.9}
-METRICS = {"run": "metrics", "steps": 2, "layers": 1, "beta": 0.1}
+METRICS = {"run": "metric_scenarios:metrics", "steps": 2, "layers": 1, "beta": 0.1}
 ALGORITHMS = {
     "gspo-token": {**TWICE, "beta": 0.1},
     "rloo": {**MICRO, "fail": True},

@@ -8,6 +8,7 @@ so that imports and compilation are paid once.
 
 from __future__ import annotations
 
+import importlib
 import json
 import logging
 import os
@@ -28,13 +29,16 @@ def main() -> None:
     if count > 1:
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
         jax.distributed.initialize(plan["coordinator"], count, process)
-    from tests.multiprocess import metric_scenarios, scenarios
+    from tests.multiprocess import scenarios
+
+    def find(name: str):
+        module, _, function = name.rpartition(":")
+        home = importlib.import_module(f"tests.multiprocess.{module}") if module else scenarios
+        return getattr(home, function)
 
     results = []
     for scenario in plan["scenarios"]:
-        name = scenario["run"]
-        home = scenarios if hasattr(scenarios, name) else metric_scenarios
-        run = getattr(home, name)
+        run = find(scenario["run"])
         scenario["servers"] = plan["servers"]
         try:
             result = run(process, plan["endpoints"][process], scenario)

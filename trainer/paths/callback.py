@@ -1,0 +1,142 @@
+# Copyright 2026 The Shardward Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Rewards by a JAX operation that calls the reward server, see `trainer.reward_op`."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from trainer import advantage, codec
+from trainer.agreement import Attempt
+from trainer.arrays import RowArrays
+from trainer.client import RewardClient
+from trainer.codec import LocalRollouts, RowRewards
+from trainer.paths import CALLBACK
+from trainer.paths.path import SampledPart
+from trainer.reward_op import RewardOp, Scored
+
+# Every row is taken, unless the run ends.
+_ALL_ROWS = 2**31
+
+
+class CallbackPath:
+    """The program that takes the tokens calls the reward server."""
+
+    def __init__(
+        self, client: RewardClient, arrays: RowArrays, *, failed_value: float | None
+    ) -> None:
+        """Takes the client of this process's reward server.
+
+        Args:
+            client: of this process.
+            arrays: where the rows lie.
+            failed_value: total of a row without one, or None when it is masked.
+        """
+        self._client = client
+        self._arrays = arrays
+        self._failed_value = failed_value
+        self._op: RewardOp | None = None
+        self._programs: tuple[Any, Any] | None = None
+
+    @property
+    def name(self) -> str:
+        """What it is."""
+        return CALLBACK
+
+    @property
+    def timeout_s(self) -> float | None:
+        """The client's."""
+        return self._client.config.timeout_s
+
+    def connect(self, fingerprint: str) -> list[list[Any]]:
+        """Asks the server, see `RewardPath.connect`; its functions are part of the program."""
+        info = self._client.connect(fingerprint=fingerprint)
+        arrays = self._arrays
+        self._op = RewardOp(
+            self._client,
+            arrays.mesh,
+            data_axes=arrays.data_axes,
+            reward_fns=[fn.name for fn in info.reward_fns],
+            max_rows=_ALL_ROWS,
+        )
+        self._programs = jax.jit(self._op.start), jax.jit(self._op.finish)
+        return [[fn.name, fn.weight, fn.settings_digest] for fn in info.reward_fns]
+
+    def begin(self, place: str) -> CallbackRewards:
+        """Starts a step."""
+        del place
+        assert self._op is not None
+        assert self._programs is not None
+        pack = functools.partial(_pack, self._failed_value)
+        return CallbackRewards(self._arrays, self._op, *self._programs, pack)
+
+
+class CallbackRewards:
+    """Rewards of a step that programs under way will have."""
+
+    def __init__(self, arrays: RowArrays, op: RewardOp, start: Any, finish: Any, pack: Any) -> None:
+        """Takes the operation, programs of its halves, and one that packs what it gives."""
+        self._arrays = arrays
+        self._op = op
+        self._start = start
+        self._finish = finish
+        self._pack = pack
+        self._parts: list[tuple[SampledPart, Attempt]] = []
+        self._started: list[tuple[jax.Array, jax.Array]] = []
+        self._scored: list[Scored] = []
+
+    def send(self, part: SampledPart) -> None:
+        """Starts the program, also when this process's rows can't be put: all processes do."""
+        self._parts.append((part, Attempt(lambda: self._put(part))))
+        n = part.rollouts.completion_ids.shape[0]
+        ids = self._arrays.from_local_rows((part.held_row_ids % 2**32).astype(np.uint32), n)
+        self._started.append((ids, self._start(ids, part.rollouts.completion_ids)))
+
+    def _put(self, part: SampledPart) -> LocalRollouts:
+        rows = part.host_rows()
+        fields = {field.name: getattr(rows, field.name) for field in dataclasses.fields(rows)}
+        del fields["completion_ids"]
+        self._op.put(**fields)
+        return rows
+
+    @property
+    def rollouts(self) -> LocalRollouts:
+        """The rows that were sent."""
+        return codec.concatenate_rollouts(
+            [part.owned_rollouts(self._arrays) for part, _ in self._parts]
+        )
+
+    def result(self) -> RowRewards | None:
+        """Runs the second programs, see `StepRewards.result`."""
+        self._scored = jax.block_until_ready([self._finish(*part) for part in self._started])
+        put = [rows.get() for _, rows in self._parts]
+        taken = [self._op.take(rows.row_ids.tolist(), strict=True) for rows in put]
+        parts = [rewards for rewards in taken if rewards is not None]
+        return codec.concatenate(parts) if parts else None
+
+    def contributions(self, values: NDArray[np.float32], sizes: list[int]) -> list[jax.Array]:
+        """Cuts what is on the device already, see `StepRewards.contributions`."""
+        del values
+        arrays = self._arrays
+        packed = arrays.join_each_shard([self._pack(*scored) for scored in self._scored])
+        if len(sizes) == 1:
+            return [packed[None]]
+        parts, start = [], 0
+        for n in sizes:
+            stop = start + arrays.layout.rows_per_shard(n)
+            parts.append(arrays.part_of_each_shard(packed, start, stop)[None])
+            start = stop
+        return parts
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _pack(
+    failed_value: float | None, rewards: jax.Array, totals: jax.Array, valid: jax.Array
+) -> jax.Array:
+    return advantage.pack_arrays(rewards, totals, valid, failed_value)
