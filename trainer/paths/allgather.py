@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from concurrent import futures
 from typing import Any
 
 from shardward.v1 import reward_pb2
@@ -55,6 +56,8 @@ class AllgatherPath:
         self._first_only = first_only
         self._scorer = Scorer(reward_fns, decoder(tokenizer))
         self._calls = itertools.count()
+        # Functions run while the device computes log-probabilities.
+        self._thread = futures.ThreadPoolExecutor(1, thread_name_prefix="rewards")
 
     @property
     def name(self) -> str:
@@ -89,7 +92,7 @@ class AllgatherPath:
             return made[0]
 
         def submit(_: codec.LocalRollouts) -> _Gathered:
-            return _Gathered(self, place, list(everyone))
+            return self._gathered(place, list(everyone))
 
         return HostRewards(self._arrays, gather, submit)
 
@@ -103,44 +106,50 @@ class AllgatherPath:
             fingerprint="",
         )
 
-    def rewards(
-        self, place: str, requests: list[reward_pb2.ScoreRolloutsRequest]
-    ) -> codec.RowRewards | None:
-        """Scores the rows of all processes, here or on process 0; returns those of this one."""
+    def _gathered(self, place: str, requests: list[reward_pb2.ScoreRolloutsRequest]) -> _Gathered:
+        """Starts to score the rows of all processes, unless process 0 does."""
         process = self._agreement.process_index
-        if self._first_only:
+        scored = None
+        if not (self._first_only and process):
+            scored = self._thread.submit(self._scorer.score, requests)
 
-            def score() -> bytes:
-                if process:
-                    return b""
-                answers = [r.SerializeToString() for r in self._scorer.score(requests)]
-                return b"".join(len(answer).to_bytes(8, "little") + answer for answer in answers)
+        def share() -> reward_pb2.ScoreRolloutsResponse:
+            mine = Attempt(lambda: b"" if scored is None else _joined(scored.result()))
+            answers = gather_bytes(self._agreement, f"scores of {place}", mine)[0]
+            return reward_pb2.ScoreRolloutsResponse.FromString(_nth(answers, process))
 
-            place = f"scores of {place}"
-            answer = _nth(gather_bytes(self._agreement, place, Attempt(score))[0], process)
-            response = reward_pb2.ScoreRolloutsResponse.FromString(answer)
-        else:
-            response = self._scorer.score(requests)[process]
-        return codec.decode_response(requests[process], response) if response.row_ids else None
+        def own() -> reward_pb2.ScoreRolloutsResponse:
+            assert scored is not None
+            return scored.result()[process]
+
+        return _Gathered(requests[process], share if self._first_only else own)
 
 
 class _Gathered:
-    """Rows of all processes, scored when their rewards are wanted."""
+    """Rows of all processes that are scored; the rewards of this one's are wanted."""
 
     def __init__(
-        self, path: AllgatherPath, place: str, requests: list[reward_pb2.ScoreRolloutsRequest]
+        self,
+        request: reward_pb2.ScoreRolloutsRequest,
+        answer: Callable[[], reward_pb2.ScoreRolloutsResponse],
     ) -> None:
-        self._path = path
-        self._place = place
-        self._requests = requests
+        self._request = request
+        self._answer = answer
 
     def result(self) -> codec.RowRewards | None:
-        """Scores them; the device computes log-probabilities meanwhile."""
-        return self._path.rewards(self._place, self._requests)
+        """Waits for them."""
+        response = self._answer()
+        return codec.decode_response(self._request, response) if response.row_ids else None
+
+
+def _joined(responses: Sequence[reward_pb2.ScoreRolloutsResponse]) -> bytes:
+    """Puts answers one after the other, each behind its size in 8 bytes."""
+    answers = [response.SerializeToString() for response in responses]
+    return b"".join(len(answer).to_bytes(8, "little") + answer for answer in answers)
 
 
 def _nth(data: bytes, index: int) -> bytes:
-    """Finds an answer among several, each behind its size in 8 bytes."""
+    """Finds an answer among those that `_joined` put together."""
     while True:
         size = int.from_bytes(data[:8], "little")
         if not index:
