@@ -8,6 +8,7 @@ so that imports and compilation are paid once.
 
 from __future__ import annotations
 
+import importlib
 import json
 import logging
 import os
@@ -30,9 +31,14 @@ def main() -> None:
         jax.distributed.initialize(plan["coordinator"], count, process)
     from tests.multiprocess import scenarios
 
+    def find(name: str):
+        module, _, function = name.rpartition(":")
+        home = importlib.import_module(f"tests.multiprocess.{module}") if module else scenarios
+        return getattr(home, function)
+
     results = []
     for scenario in plan["scenarios"]:
-        run = getattr(scenarios, scenario["run"])
+        run = find(scenario["run"])
         scenario["servers"] = plan["servers"]
         try:
             result = run(process, plan["endpoints"][process], scenario)
