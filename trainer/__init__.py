@@ -22,12 +22,14 @@ from trainer.errors import (
 
 if TYPE_CHECKING:
     from trainer.algorithms import ShardedGRPOLearner
+    from trainer.local_rollout import LocalRollout
     from trainer.reporting import StepReport
     from trainer.rollout import ShardedRollout
 
 __all__ = [
     "DeadlineExceeded",
     "InvalidRequest",
+    "LocalRollout",
     "ProcessesDisagree",
     "RewardClient",
     "RewardClientConfig",
@@ -40,6 +42,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "LocalRollout": "trainer.local_rollout",
     "ShardedGRPOLearner": "trainer.algorithms",
     "StepReport": "trainer.reporting",
     "ShardedRollout": "trainer.rollout",
