@@ -69,16 +69,11 @@ def _check_training(cluster: Any) -> None:
     # To Tunix a second name is an axis for the tokens of a row.
     wanted = ours if len(ours) == 1 else (ours,)
     if axes != wanted:
-        flat = tuple(a for axis in axes for a in (axis if isinstance(axis, tuple) else (axis,)))
-        if flat == ours:
-            raise ValueError(
-                f"`data_sharding_axis` must be {wanted} to shard rows over {len(ours)} axes, got"
-                f" {axes}."
-            )
         raise ValueError(
-            f"`data_sharding_axis` must be {wanted} as in the rollout,"
-            f" got {axes}. Pass rollout_engine=functools.partial(ShardedRollout,"
-            f" data_sharding_axis={flat})."
+            f"`data_sharding_axis` must be {wanted}, by which the rollout shards rows, got {axes}."
+            " For other axes pass"
+            " rollout_engine=functools.partial(ShardedRollout, data_sharding_axis=AXES) and"
+            " data_sharding_axis=(AXES,), a tuple in a tuple."
         )
 
 

@@ -24,7 +24,6 @@ from tests.multiprocess.scenarios import (
     ANSWERS,
     PROMPTS,
     digest,
-    make_mesh,
     make_model,
     tokenizer,
     whole,
@@ -65,7 +64,7 @@ class HashEngine:
             ids = [2 + value % 30 for value in drawn[2 : 2 + size]]
             rows.append([*ids[:-1], 1] if size < length else ids)
         change = {
-            "few": lambda: rows.pop(),
+            "few": rows.pop,
             "long": lambda: rows[1].extend([5] * length),
             "range": lambda: rows.__setitem__(1, [2] * (length - 1) + [32]),
             "no end": lambda: rows.__setitem__(1, [2]),
@@ -82,9 +81,9 @@ def make_cluster(scenario, engine):
     if "eval_rollout" in scenario:
         other = RolloutConfig(**rollout | scenario["eval_rollout"])
         configs = {Mode.TRAIN: configs, Mode.EVAL: other}
-    axes = scenario.get("axes", ["fsdp", "tp"])
-    mesh = make_mesh(scenario.get("mesh", [2, 2]), scenario.get("order"))
-    mesh = Mesh(mesh.devices, tuple(axes)) if len(axes) == 2 else mesh_of(scenario)
+    devices = np.array(jax.devices())[scenario.get("order", [0, 1, 2, 3])]
+    axes = tuple(scenario.get("axes", ["fsdp", "tp"]))
+    mesh = Mesh(devices.reshape(scenario.get("mesh", [2, 2])), axes)
     model = make_model(mesh)
     actor = lora.add(model, mesh, rank=2, seed=3) if scenario.get("lora") else model
     rows = scenario.get("row_axes", ["fsdp"])
@@ -115,17 +114,16 @@ def make_cluster(scenario, engine):
     )
 
 
-def mesh_of(scenario):
-    """A mesh of more than two axes."""
-    return Mesh(np.array(jax.devices()).reshape(scenario["mesh"]), tuple(scenario["axes"]))
-
-
 def train(process, endpoint, scenario):
     """Trains for some steps; returns tokens, rewards, advantages, norms and parameters."""
     faulty = scenario.get("faulty", 1) == process
     engine = HashEngine(scenario["engine"] if faulty else "") if "engine" in scenario else None
     cluster = make_cluster(scenario, engine)
-    mesh = cluster.cluster_config.role_to_mesh[Role.ACTOR]
+    mesh, model = cluster.cluster_config.role_to_mesh[Role.ACTOR], cluster.actor_trainer.model
+    before = {
+        "frozen": digest(nnx.state(model, frozen)),
+        "params": digest(nnx.state(model, nnx.Param)),
+    }
     seen = {"tokens": [], "advantages": [], "rewards": [], "lengths": [], "modes": []}
     old_differs = []
 
@@ -192,8 +190,10 @@ def train(process, endpoint, scenario):
         "global_steps": cluster.global_steps,
         "engine_updates": engine.updates if engine else [],
         "engine_rows": engine.rows if engine else 0,
-        "frozen": digest(nnx.state(cluster.actor_trainer.model, frozen)),
-        "params": digest(nnx.state(cluster.actor_trainer.model, nnx.Param)),
+        "logs": scenario.get("logs"),
+        "before": before,
+        "frozen": digest(nnx.state(model, frozen)),
+        "params": digest(nnx.state(model, nnx.Param)),
     }
 
 

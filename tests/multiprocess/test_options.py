@@ -4,14 +4,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.multiprocess.conftest import Run, launch
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = [pytest.mark.multiprocess, pytest.mark.timeout(900)]
 
@@ -58,6 +56,111 @@ def scenarios(folder: Path, processes: int) -> list[dict[str, Any]]:
     if processes == 2:
         cases |= {fault: {"engine": fault} for fault in FAULTS}
         cases["two seeds"] = {"seeds": [1, 2]}
-    return [
-        {"run": "option_scenarios:train", "name": name, **case} for name, case in cases.items()
-    ]
+    return [{"run": "option_scenarios:train", "name": name, **case} for name, case in cases.items()]
+
+
+@pytest.fixture(scope="module")
+def one(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """One process with four devices."""
+    folder = tmp_path_factory.mktemp("options-one")
+    return launch(folder, 1, scenarios(folder, 1), 600)
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Two processes with two devices each."""
+    folder = tmp_path_factory.mktemp("options-two")
+    return launch(folder, 2, scenarios(folder, 2), 800)
+
+
+@pytest.mark.parametrize("name", [*CASES, "lora resumed", "engine resumed"])
+def test_two_processes_train_as_one(one: Run, two: Run, name: str) -> None:
+    """Tokens, rewards, advantages, losses, norms and parameters are equal bit for bit."""
+    whole = one.of(name)
+    ours = {"engine_rows", "row_ids", "logs"}
+    for process in (0, 1):
+        other = two.of(name, process)
+        for what in whole.keys() - ours:
+            assert other[what] == whole[what], what
+    assert len({str(step) for step in whole["tokens"]}) > 1
+    assert any(value for step in whole["advantages"] for value in step)
+
+
+@pytest.mark.parametrize("name", ["lora twice", "lora whole", "engine whole"])
+def test_lora_trains_its_matrices_alone(two: Run, name: str) -> None:
+    """The frozen weights stay and the matrices change."""
+    result = two.of(name)
+    assert result["frozen"] == result["before"]["frozen"]
+    assert result["params"] != result["before"]["params"]
+    assert all(norm > 0 for _, *norms in result["losses"] for norm in norms)
+
+
+@pytest.mark.parametrize("kind", ["lora", "engine"])
+def test_lora_goes_on_from_its_checkpoint(one: Run, two: Run, kind: str) -> None:
+    """A run that was stopped ends with the rewards and parameters of an unbroken one."""
+    for run, processes in ((one, 1), (two, 2)):
+        for process in range(processes):
+            whole, stopped, rest = (
+                run.of(f"{kind} {part}", process) for part in ("whole", "stopped", "resumed")
+            )
+            cut = len(stopped["rewards"])
+            assert 0 < cut < len(whole["rewards"])
+            for what in ("rewards", "tokens", "advantages", "losses"):
+                assert rest[what] == whole[what][cut:], what
+            assert rest["params"] == whole["params"] != stopped["params"]
+
+
+def test_an_engine_samples_each_row_once(one: Run, two: Run) -> None:
+    """Rows that lie on both processes are sampled by one, and it does not matter by which."""
+    for name in ("engine", "engine, replicas apart"):
+        rows = one.of(name)["engine_rows"]
+        assert rows == 2 * 8 * 4
+        assert sum(two.of(name, process)["engine_rows"] for process in (0, 1)) == rows
+    assert one.of("engine")["tokens"] == one.of("engine, replicas apart")["tokens"]
+    assert two.of("engine, replicas apart", 1)["engine_rows"] == 0
+
+
+def test_an_engine_gets_weights_before_and_after_each_step(two: Run) -> None:
+    """All at first, then those that are trained."""
+    first, *rest = two.of("engine")["engine_updates"]
+    assert rest == [first] * 2
+    first, *rest = two.of("engine whole")["engine_updates"]
+    assert len(rest) == 3
+    assert 0 < rest[0] < first
+    assert two.of("engine whole")["global_steps"] == 3
+
+
+@pytest.mark.parametrize("name", ["lora twice", "engine twice"])
+def test_old_log_probabilities_are_those_of_the_loss(two: Run, name: str) -> None:
+    """At a temperature that is not 1 the first ratio of a step is 1."""
+    differs = two.of(name)["old_differs"]
+    assert differs
+    assert max(differs) < 1e-5
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_faulty_engine_stops_all(two: Run, fault: str) -> None:
+    """Both processes end with one error that names the process and what is wrong."""
+    errors = [two.raw(fault, process)["error"] for process in (0, 1)]
+    assert errors[0] == errors[1]
+    assert "process 1 failed at " in errors[0]
+    assert FAULTS[fault] in errors[0]
+
+
+def test_another_seed_of_shuffling_is_an_error(two: Run) -> None:
+    """Micro-batches in another order on each process would be mixed up without a word."""
+    for process in (0, 1):
+        error = two.raw("two seeds", process)["error"]
+        assert "`data_shuffle_seed` must be equal on all processes: process 0 has 1" in error
+
+
+def test_many_options_at_once(one: Run, two: Run) -> None:
+    """Evaluation has its own lengths, updates are limited, and process 0 logs and profiles."""
+    for run in (one, two):
+        result = run.of("many")
+        lengths = dict(zip(result["modes"], result["lengths"], strict=True))
+        assert set(lengths) == {"train", "eval"}
+        assert max(map(len, (row for step in result["tokens"] for row in step))) == 6
+        assert result["modes"].count("train") == 2
+        for folder in ("metrics", "profile"):
+            assert any(Path(result["logs"], folder).rglob("*.*"))
