@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from numpy.typing import NDArray
+from tunix.generate.tokenizer_adapter import TokenizerAdapter
 
 from trainer.agreement import Agreement, Attempt
 from trainer.arrays import RowArrays
@@ -104,7 +105,7 @@ class LocalRollout(GlobalRollout):
             )
         self.arrays = RowArrays(mesh, tuple(data_sharding_axis))
         self._engine = engine
-        self._tokenizer = tokenizer
+        self._tokenizer = TokenizerAdapter(tokenizer)
         self._vocab_size = size
         self._agreement = Agreement(timeout_s=timeout_s)
         self._calls = 0

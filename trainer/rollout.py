@@ -120,7 +120,7 @@ class ShardedRollout(GlobalRollout, vanilla_rollout.VanillaRollout):
             ),
         )
         self.arrays = RowArrays(mesh, tuple(data_sharding_axis))
-        self._tokenizer = tokenizer
+        self._tokenizer = self._sampler.tokenizer
         self._temperature = rollout_config.temperature
 
     def check_config(self, rollout_config: base_rollout.RolloutConfig) -> None:

@@ -6,14 +6,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+import jax
 import numpy as np
+import optax
 import pytest
+from jax.sharding import Mesh
 from transformers import AutoTokenizer
 from tunix.rl.agentic.agentic_grpo_learner import GRPOConfig as AgenticConfig
 from tunix.rl.function_registry import get_reward_manager
-from tunix.rl.grpo.grpo_learner import GRPOConfig
+from tunix.rl.grpo.grpo_learner import GRPOConfig, GRPOLearner
+from tunix.rl.rl_cluster import ClusterConfig, RLCluster, RLTrainingConfig, Role
+from tunix.rl.rollout.base_rollout import RolloutConfig
 
 from tests.integration import service
+from tests.multiprocess.scenarios import char_tokenizer, make_model
 from trainer import RewardClient, ScoringFailed
 
 FUNCTION = """
@@ -22,7 +28,7 @@ def answered(prompts, completions, answer, **_):
         raise ValueError("not this one")
     return [float(completions[0] == answer[0]) + len(prompts[0]) / 64]
 """
-ANSWERS = ["4", "5 x", "bad"]
+ANSWERS = ["4", "5 a", "bad"]
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +38,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RewardCli
     (folder / "answers.py").write_text(FUNCTION, encoding="utf-8")
     service.write_files(folder, rewards='[[reward]]\nfn = "answers.py:answered"\n')
     address = f"unix:{folder}/s"
+    char_tokenizer().save(str(folder / "tokenizer.json"))
     with service.command(
         *("serve", "--listen", address, "--tokenizer", str(folder)),
         *("--rewards", str(folder / "rewards.toml"), "--slots", "1"),
@@ -58,7 +65,7 @@ def test_managers_of_tunix_take_it(
     )
     got = scores(
         prompts=["2+2=", "pp"],
-        completions=["4", "5 x"],
+        completions=["4", "5 a"],
         answer=np.array(["4", "5"]),
         mode="train",
         **{name: list(values) for name, values in more.items()},
@@ -88,3 +95,34 @@ def test_texts_that_the_tokenizer_changes_are_refused(
     score = client.as_reward_fn(tokenizer)
     with pytest.raises(ValueError, match=r"give completions back as they were"):
         score(prompts=["p"], completions=["a<end>b"], answer=["a"])
+
+
+def test_learner_of_tunix_trains_with_it(served: tuple[RewardClient, object]) -> None:
+    """Tunix's GRPO learner, with its own sampler and reward manager, gets rewards of a server."""
+    client, tokenizer = served
+    mesh = Mesh(np.array(jax.devices()[:1]).reshape(1, 1), ("fsdp", "tp"))
+    cluster = RLCluster(
+        actor=make_model(mesh),
+        tokenizer=tokenizer,
+        cluster_config=ClusterConfig(
+            role_to_mesh=dict.fromkeys((Role.ACTOR, Role.REFERENCE, Role.ROLLOUT), mesh),
+            training_config=RLTrainingConfig(
+                actor_optimizer=optax.sgd(0.1), eval_every_n_steps=10, max_steps=1
+            ),
+            rollout_config=RolloutConfig(
+                max_tokens_to_generate=4, max_prompt_length=8, kv_cache_size=16, temperature=1.0
+            ),
+        ),
+    )
+    logged = []
+    cluster.with_external_metrics_logger(lambda buffer: logged.append(buffer.metrics))
+    GRPOLearner(
+        rl_cluster=cluster,
+        algo_config=GRPOConfig(beta=0.0, num_generations=4),
+        reward_fns=client.as_reward_fn(tokenizer, failed_value=0.0),
+    ).train([{"prompts": np.array(["2+2=", "1+2="]), "answer": np.array(["4", "3"])}])
+    assert cluster.actor_trainer.train_steps == 1
+    name = "rewards/reward_server"
+    (rewards,) = [metrics[name][0][0] for metrics in logged if name in metrics]
+    assert len(rewards) == 8
+    assert min(rewards) >= 4 / 64

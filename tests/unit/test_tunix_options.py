@@ -22,6 +22,7 @@ from tunix.rl.rollout.base_rollout import RolloutConfig
 from tests.multiprocess.option_scenarios import HashEngine
 from tests.multiprocess.scenarios import make_model, tokenizer
 from trainer import LocalRollout, RewardClient, ShardedGRPOLearner, ShardedRollout
+from trainer.setup_checks import check_rollout_configs
 
 PAGE = Path(__file__).parents[2] / "docs" / "tunix_options.md"
 ROLLOUT = RolloutConfig(max_tokens_to_generate=4, max_prompt_length=8, kv_cache_size=12)
@@ -43,10 +44,8 @@ def model() -> Any:
     return make_model(MESH)
 
 
-def learner(
-    *, training: dict | None = None, learner: dict | None = None, **cluster: Any
-) -> ShardedGRPOLearner:
-    """A learner with one option changed."""
+def cluster(*, training: dict | None = None, **changes: Any) -> RLCluster:
+    """A cluster with one option changed."""
     training = {"eval_every_n_steps": 10, "max_steps": 5, **(training or {})}
     config = {
         "role_to_mesh": ROLES,
@@ -54,11 +53,15 @@ def learner(
         "training_config": RLTrainingConfig(actor_optimizer=optax.sgd(0.1), **training),
         "rollout_config": ROLLOUT,
     }
-    made = RLCluster(
-        actor=model(), tokenizer=tokenizer(), cluster_config=ClusterConfig(**config | cluster)
+    return RLCluster(
+        actor=model(), tokenizer=tokenizer(), cluster_config=ClusterConfig(**config | changes)
     )
+
+
+def learner(*, learner: dict | None = None, **changes: Any) -> ShardedGRPOLearner:
+    """A learner with one option changed."""
     return ShardedGRPOLearner(
-        rl_cluster=made,
+        rl_cluster=cluster(**changes),
         algo_config=GRPOConfig(beta=0.0),
         reward_fns=RewardClient("unix:/nowhere", connect_timeout_s=0.1),
         **(learner or {}),
@@ -120,21 +123,23 @@ def test_a_rollout_on_another_mesh_is_refused() -> None:
 
 
 def test_offloading_is_refused() -> None:
-    """Checked by the flag: a CPU has no other memory to load the model to."""
+    """The learner says so before it looks for a server."""
     with pytest.raises(ValueError, match="`offload_to_cpu` must be False"):
         learner(offload_to_cpu=True)
 
 
 def test_evaluation_needs_its_config() -> None:
     """A dict of configs without one for evaluation is refused with data to evaluate on."""
-    made = learner(rollout_config={Mode.TRAIN: ROLLOUT})
+    made = cluster(rollout_config={Mode.TRAIN: ROLLOUT})
+    check_rollout_configs(made)
     with pytest.raises(ValueError, match="`rollout_config` must have a config"):
-        made.train([], [])
+        check_rollout_configs(made, evaluates=True)
 
 
 def test_an_engine_needs_the_size_of_the_vocabulary() -> None:
     """Where the actor does not say it, it must be given."""
-    values = {"tokenizer": None, "mesh": MESH, "rollout_config": ROLLOUT, "engine": HashEngine()}
+    values = {"mesh": MESH, "rollout_config": ROLLOUT, "engine": HashEngine()}
+    values["tokenizer"] = tokenizer()
     with pytest.raises(ValueError, match="`vocab_size` must be given"):
         LocalRollout(rollout_actor=object(), **values)
     assert LocalRollout(rollout_actor=object(), vocab_size=9, **values).arrays.layout.shards == 1
