@@ -105,7 +105,8 @@ class LocalRollout(GlobalRollout):
             )
         self.arrays = RowArrays(mesh, tuple(data_sharding_axis))
         self._engine = engine
-        self._tokenizer = TokenizerAdapter(tokenizer)
+        adapted = isinstance(tokenizer, TokenizerAdapter)
+        self._tokenizer = tokenizer if adapted else TokenizerAdapter(tokenizer)
         self._vocab_size = size
         self._agreement = Agreement(timeout_s=timeout_s)
         self._calls = 0
