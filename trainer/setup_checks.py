@@ -72,8 +72,8 @@ def _check_training(cluster: Any) -> None:
         raise ValueError(
             f"`data_sharding_axis` must be {wanted}, by which the rollout shards rows, got {axes}."
             " For other axes pass"
-            " rollout_engine=functools.partial(ShardedRollout, data_sharding_axis=AXES) and"
-            " data_sharding_axis=(AXES,), a tuple in a tuple."
+            " rollout_engine=functools.partial(ShardedRollout, data_sharding_axis=...); several are"
+            " a tuple in the tuple here."
         )
 
 
