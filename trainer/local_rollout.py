@@ -51,8 +51,8 @@ class Engine(Protocol):
         are trained: all, or with LoRA its matrices.
 
         Args:
-            weights: names, of parts joined by ".", and whole values; each is copied to the host
-                when it is asked for.
+            weights: names, "layers.0.attn.q_proj.w" for example, and whole values; each is copied
+                to the host when it is asked for.
         """
 
 
@@ -131,7 +131,9 @@ class LocalRollout(GlobalRollout):
         n = layout.global_rows(len(local_prompts))
         padded = self.pad_prompts(local_prompts, prompt_length or config.max_prompt_length)
         mine = np.flatnonzero(np.isin(layout.local_rows(n), layout.owned_rows(n)))
-        prompts = [self.tokenize(local_prompts[i]) for i in mine.tolist()]
+        texts = [local_prompts[i] for i in mine.tolist()]
+        tokens = {text: self.tokenize(text) for text in set(texts)}
+        prompts = [list(tokens[text]) for text in texts]
         keys = row_keys(config.seed, stream, local_row_ids[mine]).astype(np.int64)
         seeds = (((keys[:, 0] & 0x7FFFFFFF) << 32) | keys[:, 1]).tolist()
         attempt = Attempt(lambda: self._sample(prompts, seeds, config))
@@ -139,8 +141,8 @@ class LocalRollout(GlobalRollout):
         self._agreement.all_ok(f"engine's rollout {self._calls}", attempt.error, {})
         contributions = self.arrays.from_owned_rows(attempt.get(), n)
         sharding, ends = self.arrays.row_sharding, tuple(self.end_token_ids(config))
-        tokens = jnp.sum(contributions, axis=0)
-        completion_ids, mask = finish_fn(sharding, 0, ends, self.pad_id())(tokens)
+        sampled = jnp.sum(contributions, axis=0)
+        completion_ids, mask = finish_fn(sharding, 0, ends, self.pad_id())(sampled)
         prompt_ids = self.arrays.from_local_rows(padded, n)
         return RolloutArrays(
             prompt_ids=prompt_ids,
