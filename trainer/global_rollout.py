@@ -53,9 +53,11 @@ class GlobalRollout(base_rollout.BaseRollout):
         mesh: None: the cluster keeps the mesh it was given.
         shares_weights: whether samples come from the actor's own arrays, so that they are never
             older than the actor.
+        loss_temperature: temperature at which the loss takes log-probabilities; the learner's.
     """
 
     shares_weights: ClassVar[bool]
+    loss_temperature = 1.0
     arrays: RowArrays
     mesh = None
     _tokenizer: Any

@@ -97,6 +97,8 @@ class ShardedLearner(rl_learner.RLLearner):
         super().__init__(rl_cluster, algo_config, reward_fns, None, data_shuffle_seed)
         config = rl_cluster.cluster_config.training_config
         self._rollout: GlobalRollout = rl_cluster.rollout
+        # Tunix's GRPO sets it, PPO has none: its loss is at temperature 1.
+        self._rollout.loss_temperature = getattr(algo_config, "temperature", 1.0)
         self._arrays = self._rollout.arrays
         self._client = reward_fns
         self._client.process_index = jax.process_index()

@@ -121,7 +121,6 @@ class ShardedRollout(GlobalRollout, vanilla_rollout.VanillaRollout):
         )
         self.arrays = RowArrays(mesh, tuple(data_sharding_axis))
         self._tokenizer = self._sampler.tokenizer
-        self._temperature = rollout_config.temperature
 
     def check_config(self, rollout_config: base_rollout.RolloutConfig) -> None:
         """Refuses a config whose rows don't fit into the cache.
@@ -187,10 +186,10 @@ class ShardedRollout(GlobalRollout, vanilla_rollout.VanillaRollout):
     def get_per_token_logps(
         self, prompt_tokens: Int[Array, "B P"], completion_tokens: Int[Array, "B T"]
     ) -> Float[Array, "B T"]:
-        """Log-probabilities under the actor, at the temperature that Tunix's losses use.
+        """Log-probabilities under the actor, at the temperature of the loss.
 
         Tunix 0.1.7 leaves the temperature out here, so that the ratio of a first update of
-        several is not 1.
+        several is not 1 with GRPO.
         """
         logps: jax.Array = common.compute_per_token_logps(
             *self._sampler.model_def_and_state(),
@@ -198,7 +197,7 @@ class ShardedRollout(GlobalRollout, vanilla_rollout.VanillaRollout):
             completion_tokens=completion_tokens,
             pad_id=self.pad_id(),
             eos_id=self.eos_id(),
-            temperature=self._temperature,
+            temperature=self.loss_temperature,
         )
         return logps
 

@@ -132,7 +132,11 @@ class Sampling:
         else:
             # Of the weights that the engine was given last, which Tunix keeps.
             old = self._cluster.get_actor_per_token_logps(
-                prompts, completions, self._rollout.pad_id(), self._rollout.eos_id()
+                prompts,
+                completions,
+                self._rollout.pad_id(),
+                self._rollout.eos_id(),
+                temperature=self._rollout.loss_temperature,
             )
         return old
 
