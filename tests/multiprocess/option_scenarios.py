@@ -194,6 +194,10 @@ def train(process, endpoint, scenario):
         "before": before,
         "frozen": digest(nnx.state(model, frozen)),
         "params": digest(nnx.state(model, nnx.Param)),
+        "param_sum": sum(
+            float(np.abs(whole(x, mesh)).sum())
+            for x in jax.tree.leaves(nnx.state(model, nnx.Param))
+        ),
     }
 
 
