@@ -23,6 +23,7 @@ from trainer.in_process import InProcessReward
 
 if TYPE_CHECKING:
     from trainer.algorithms import ShardedDAPOLearner, ShardedDrGRPOLearner, ShardedGRPOLearner
+    from trainer.local_rollout import LocalRollout
     from trainer.ppo import ShardedPPOLearner
     from trainer.reporting import StepReport
     from trainer.reward_op import RewardOp
@@ -32,6 +33,7 @@ __all__ = [
     "DeadlineExceeded",
     "InProcessReward",
     "InvalidRequest",
+    "LocalRollout",
     "ProcessesDisagree",
     "RewardClient",
     "RewardClientConfig",
@@ -48,6 +50,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "LocalRollout": "trainer.local_rollout",
     "ShardedDAPOLearner": "trainer.algorithms",
     "ShardedDrGRPOLearner": "trainer.algorithms",
     "ShardedGRPOLearner": "trainer.algorithms",

@@ -88,7 +88,7 @@ class RowArrays:
         parts = {shard.index[0].start or 0: shard.data for shard in array.addressable_shards}
         return np.concatenate([np.asarray(parts[start]) for start in sorted(parts)])
 
-    def from_owned_rows(self, owned: NDArray[np.float32], n: int) -> jax.Array:
+    def from_owned_rows(self, owned: NDArray[Any], n: int) -> jax.Array:
         """Makes [R, n, C] of the values [b, C] of owned rows, zeros on the other replicas.
 
         Its sum over R has every row once, exactly: the replicas of a row, on whichever process,
@@ -101,7 +101,7 @@ class RowArrays:
             raise ValueError(
                 f"process {layout.process_index} owns {len(mine)} of {n} rows, got {len(owned)}."
             )
-        local = np.zeros((len(replicas), len(rows), owned.shape[1]), np.float32)
+        local = np.zeros((len(replicas), len(rows), owned.shape[1]), owned.dtype)
         if 0 in replicas:
             local[replicas.index(0), np.searchsorted(rows, mine)] = owned
         spec = PartitionSpec(self.replica_axes or None, self._rows)

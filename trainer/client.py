@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 from shardward.v1 import reward_pb2, reward_pb2_grpc
 
-from trainer import codec
+from trainer import codec, text_rewards
 from trainer.calls import Call
 from trainer.config import MAX_MESSAGE_BYTES, RewardClientConfig
 from trainer.credentials import ClientCredentials, is_local
@@ -168,6 +168,24 @@ class RewardClient:
     def score(self, rollouts: codec.LocalRollouts) -> codec.RowRewards | None:
         """Sends rows and waits for their rewards; see `RewardHandle.result`."""
         return self.submit(rollouts).result()
+
+    def as_reward_fn(
+        self, tokenizer: Any, *, failed_value: float | None = None
+    ) -> text_rewards.RewardFn:
+        """Makes a reward function for learners of Tunix that run in one process.
+
+        The agentic learners take it as `reward_fns`, and so does Tunix's own GRPO learner.
+
+        Args:
+            tokenizer: of transformers, the reward server's; texts travel as its ids.
+            failed_value: reward of rows that have none. Default: such rows raise ScoringFailed.
+
+        Raises:
+            Unavailable: no server within connect_timeout_s.
+            InvalidRequest: it has another tokenizer or token.
+        """
+        self.connect(fingerprint=codec.tokenizer_fingerprint(tokenizer))
+        return text_rewards.reward_fn(self, tokenizer, failed_value=failed_value)
 
     def close(self) -> None:
         """Closes the channel; calls under way end at once with an error."""

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import jax
 import numpy as np
+from flax import nnx
 from tunix.rl import rl_cluster as rl_cluster_lib
 from tunix.rl import rl_learner
 from tunix.rl.rl_cluster import Mode
@@ -32,15 +33,16 @@ from trainer.batches import AgreedBatches
 from trainer.client import RewardClient
 from trainer.dump import RolloutDump, decoder
 from trainer.failures import FailurePolicy
+from trainer.global_rollout import GlobalRollout
 from trainer.in_process import InProcessReward
 from trainer.micro_batches import merge_local, row_ids_of
 from trainer.paths.choose import check_reward_fns, make_path
 from trainer.paths.path import SampledPart, StepRewards
 from trainer.reporting import StepReport, length_stats, tunix_metrics
 from trainer.resume import free_restored_scalars, save_last_checkpoint, unfinished_batches
-from trainer.rollout import RolloutArrays, ShardedRollout
+from trainer.rollout import RolloutArrays
 from trainer.sampling import Sampling, rollouts_tree
-from trainer.setup_checks import check_setup, local_share
+from trainer.setup_checks import check_rollout_configs, check_setup, local_share
 from trainer.shards import check_whole_groups
 
 if TYPE_CHECKING:
@@ -91,7 +93,7 @@ class ShardedLearner(rl_learner.RLLearner):
         """Checks the set-up and finds the reward functions.
 
         Args:
-            rl_cluster: a cluster with `rollout_engine=ShardedRollout`.
+            rl_cluster: a cluster with `rollout_engine=ShardedRollout` or a `LocalRollout`.
             algo_config: settings of the algorithm.
             reward_fns: client of this process's reward server; with reward_path="allgather" Python
                 functions, each alone or as an `InProcessReward`.
@@ -122,9 +124,12 @@ class ShardedLearner(rl_learner.RLLearner):
         own = reward_fns if isinstance(reward_fns, RewardClient) else list(reward_fns)
         super().__init__(rl_cluster, algo_config, own, None, data_shuffle_seed)
         config = rl_cluster.cluster_config.training_config
-        self._rollout: ShardedRollout = rl_cluster.rollout
+        self._rollout: GlobalRollout = rl_cluster.rollout
+        # Tunix's GRPO sets it, PPO has none: its loss is at temperature 1.
+        self._rollout.loss_temperature = getattr(algo_config, "temperature", 1.0)
         self._arrays = self._rollout.arrays
         self._agreement = Agreement(timeout_s=agreement_timeout_s)
+        self._seed = data_shuffle_seed
         self._replicated = data == "replicated"
         self._prefix = completion_prefix
         self._on_step = on_step
@@ -195,8 +200,12 @@ class ShardedLearner(rl_learner.RLLearner):
         """
         trainer, config = self.rl_cluster.actor_trainer, self.rl_cluster.cluster_config
         done = trainer.train_steps
-        counts = self._agreement.exchange("start of training", {"updates": done})
-        check_equal("the updates of the restored checkpoint", [c["updates"] for c in counts])
+        check_rollout_configs(self.rl_cluster, evaluates=eval_ds is not None)
+        starts = self._agreement.exchange(
+            "start of training", {"updates": done, "seed": self._seed}
+        )
+        check_equal("the updates of the restored checkpoint", [s["updates"] for s in starts])
+        check_equal("`data_shuffle_seed`", [s["seed"] for s in starts])
         rest = unfinished_batches(
             train_ds,
             updates_done=done,
@@ -205,17 +214,23 @@ class ShardedLearner(rl_learner.RLLearner):
         )
         batches = iter(self._agreed(rest, "train"))
         limit = config.training_config.max_steps
-        first = None if limit is not None and done >= limit else next(batches, None)
+        first = None if done >= limit else next(batches, None)
         if first is None:
             logger.warning("nothing to train on updates=%d", done)
             self.rl_cluster.close()
             return
         evals = self._agreed(eval_ds, "eval") if eval_ds is not None else None
+        self._update_engine()
         try:
             super().train(itertools.chain([first], batches), evals, skip_jit)
         except jax.errors.JaxRuntimeError as error:
             place = f"step {self.rl_cluster.global_steps}"
             raise self._agreement.lost(place, error) from error
+
+    def _update_engine(self) -> None:
+        """Gives an engine with weights of its own those of the actor, restored ones perhaps."""
+        if not self._rollout.shares_weights:
+            self._rollout.update_params(nnx.state(self.rl_cluster.actor_trainer.model, nnx.Param))
 
     def request_stop(self, reason: str) -> None:
         """Ends the training of all processes before their next step, with a last checkpoint.

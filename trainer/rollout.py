@@ -14,36 +14,21 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 from numpy.typing import NDArray
 from tunix.generate import sampler as tunix_sampler
-from tunix.generate import utils as tunix_utils
+from tunix.rl import common
 from tunix.rl.rollout import base_rollout, vanilla_rollout
 
 from trainer.arrays import RowArrays
-from trainer.codec import completion_lengths
+from trainer.global_rollout import GlobalRollout, RolloutArrays, finish_fn, row_keys
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from jax.sharding import Mesh
 
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class RolloutArrays:
-    """Rollouts of all processes, on the device.
-
-    Attributes:
-        prompt_ids: int32 [B, P], padded on the left.
-        prompt_mask: bool [B, P], true where there is no padding.
-        completion_ids: int32 [B, T], pad after the end token.
-        completion_mask: bool [B, T], true up to and with the first end token.
-    """
-
-    prompt_ids: Int[Array, "B P"]
-    prompt_mask: Bool[Array, "B P"]
-    completion_ids: Int[Array, "B T"]
-    completion_mask: Bool[Array, "B T"]
+__all__ = ["RolloutArrays", "ShardedRollout"]
 
 
 class _RowKeyedSampler(tunix_sampler.Sampler):
@@ -101,12 +86,10 @@ def _keep_top(logits: Float[Array, "B V"], top_p: float, top_k: int | None) -> F
     return jnp.where(logits < lowest, -jnp.inf, logits)
 
 
-class ShardedRollout(vanilla_rollout.VanillaRollout):
-    """Rollout engine for `ClusterConfig.rollout_engine`: samples stay sharded over the data axes.
+class ShardedRollout(GlobalRollout, vanilla_rollout.VanillaRollout):
+    """Rollout engine for `ClusterConfig.rollout_engine`: samples stay sharded by rows."""
 
-    Attributes:
-        mesh: None: the cluster keeps the mesh it was given.
-    """
+    shares_weights = True
 
     def __init__(
         self,
@@ -137,15 +120,23 @@ class ShardedRollout(vanilla_rollout.VanillaRollout):
             ),
         )
         self.arrays = RowArrays(mesh, tuple(data_sharding_axis))
-        self.mesh = None
+        self._tokenizer = self._sampler.tokenizer
 
-    def end_token_ids(self, rollout_config: base_rollout.RolloutConfig) -> list[int]:
-        """Ids that end a completion."""
-        return list(rollout_config.eos_tokens or [self.eos_id()])
+    def check_config(self, rollout_config: base_rollout.RolloutConfig) -> None:
+        """Refuses a config whose rows don't fit into the cache.
 
-    def prompt_length(self, prompts: Sequence[str]) -> int:
-        """Tokens of the longest prompt, as the sampler counts them."""
-        return max((len(self._sampler.tokenize(p)) for p in set(prompts)), default=0)
+        Raises:
+            ValueError: names the setting.
+        """
+        self._check_cache(rollout_config.max_prompt_length, rollout_config)
+
+    def _check_cache(self, length: int, config: base_rollout.RolloutConfig) -> None:
+        size = self._sampler.cache_config.cache_size
+        if length + config.max_tokens_to_generate > size:
+            raise ValueError(
+                f"`kv_cache_size` of the config for training must be >= prompt length {length} +"
+                f" max_tokens_to_generate {config.max_tokens_to_generate}, got {size}."
+            )
 
     def generate_arrays(
         self,
@@ -156,17 +147,7 @@ class ShardedRollout(vanilla_rollout.VanillaRollout):
         prompt_length: int | None = None,
         stream: int = 0,
     ) -> RolloutArrays:
-        """Samples a completion for every row of all processes.
-
-        All processes call this at the same time, each with the rows it holds.
-
-        Args:
-            local_prompts: b prompts.
-            local_row_ids: int64 [b], unique ids; with the seed they decide the samples.
-            rollout_config: sampling settings, equal on all processes.
-            prompt_length: P, equal on all processes; at least the longest prompt.
-                Default: max_prompt_length.
-            stream: another number gives other samples for the same rows and seed.
+        """Samples a completion for every row of all processes, see `GlobalRollout`.
 
         Raises:
             ValueError: the KV cache is too small, a prompt is longer than P, or b does not fit
@@ -175,14 +156,10 @@ class ShardedRollout(vanilla_rollout.VanillaRollout):
         arrays, config = self.arrays, rollout_config
         length = prompt_length or config.max_prompt_length
         total = length + config.max_tokens_to_generate
-        if total > self._sampler.cache_config.cache_size:
-            raise ValueError(
-                f"`kv_cache_size` must be >= prompt length {length} + max_tokens_to_generate"
-                f" {config.max_tokens_to_generate}, got {self._sampler.cache_config.cache_size}."
-            )
+        self._check_cache(length, config)
         n = arrays.layout.global_rows(len(local_prompts))
-        prompt_ids = arrays.from_local_rows(self._pad_prompts(local_prompts, length), n)
-        keys = arrays.from_local_rows(_row_keys(config.seed, stream, local_row_ids), n)
+        prompt_ids = arrays.from_local_rows(self.pad_prompts(local_prompts, length), n)
+        keys = arrays.from_local_rows(row_keys(config.seed, stream, local_row_ids), n)
         ends = self.end_token_ids(config)
         self._sampler.eos_ids = jnp.array(ends)
         state = self._init_state(
@@ -196,7 +173,7 @@ class ShardedRollout(vanilla_rollout.VanillaRollout):
         weights = self._sampler._flattened_transformer_state  # noqa: SLF001
         state = self._sampler._compiled_prefill_fn(weights, state, None, echo=False)  # noqa: SLF001
         state = self._sampler._compiled_decode_fn(weights, state)  # noqa: SLF001
-        completion_ids, mask = _finish_fn(arrays.row_sharding, length, tuple(ends), self.pad_id())(
+        completion_ids, mask = finish_fn(arrays.row_sharding, length, tuple(ends), self.pad_id())(
             state.token_buffer
         )
         return RolloutArrays(
@@ -206,51 +183,23 @@ class ShardedRollout(vanilla_rollout.VanillaRollout):
             completion_mask=mask,
         )
 
-    def generate(
-        self, prompts: list[str], rollout_config: base_rollout.RolloutConfig, **_: Any
-    ) -> base_rollout.RolloutOutput:
-        """Samples for the rows of all processes and returns those of this one.
+    def get_per_token_logps(
+        self, prompt_tokens: Int[Array, "B P"], completion_tokens: Int[Array, "B T"]
+    ) -> Float[Array, "B T"]:
+        """Log-probabilities under the actor, at the temperature of the loss.
 
-        The interface of Tunix's rollouts, for use outside of training. Rows are numbered by
-        their place in the global batch.
-
-        Raises:
-            ValueError: log-probabilities or a beam search were asked for.
+        Tunix 0.1.7 leaves the temperature out here, so that the ratio of a first update of
+        several is not 1 with GRPO.
         """
-        if rollout_config.return_logprobs:
-            raise ValueError("`return_logprobs` must be False with ShardedRollout.generate.")
-        layout = self.arrays.layout
-        row_ids = layout.local_rows(layout.global_rows(len(prompts)))
-        rollouts = self.generate_arrays(prompts, row_ids, rollout_config)
-        ids = self.arrays.local_rows(rollouts.completion_ids)
-        ends = self.end_token_ids(rollout_config)
-        tokens = []
-        for row, size in zip(ids, completion_lengths(ids, ends), strict=True):
-            cut = size - 1 if size and row[size - 1] in ends else size
-            tokens.append(row[:cut])
-        return base_rollout.RolloutOutput(
-            text=[self._sampler.tokenizer.decode(row.tolist()) for row in tokens],
-            logits=[],
-            tokens=tokens,
-            left_padded_prompt_tokens=self.arrays.local_rows(rollouts.prompt_ids),
-            logprobs=None,
+        logps: jax.Array = common.compute_per_token_logps(
+            *self._sampler.model_def_and_state(),
+            prompt_tokens=prompt_tokens,
+            completion_tokens=completion_tokens,
+            pad_id=self.pad_id(),
+            eos_id=self.eos_id(),
+            temperature=self.loss_temperature,
         )
-
-    def _pad_prompts(self, prompts: Sequence[str], length: int) -> NDArray[np.int32]:
-        tokens = {prompt: self._sampler.tokenize(prompt) for prompt in set(prompts)}
-        longest = max(len(ids) for ids in tokens.values())
-        if longest > length:
-            raise ValueError(
-                f"the prompts must have at most {length} tokens, got {longest}."
-                " Raise max_prompt_length."
-            )
-        padded = {
-            prompt: tunix_utils.pad_to_length(
-                ids, target_length=length, pad_value=self.pad_id(), left=True
-            )
-            for prompt, ids in tokens.items()
-        }
-        return np.array([padded[prompt] for prompt in prompts], np.int32)
+        return logps
 
     @functools.partial(
         jax.jit, static_argnums=0, static_argnames=("total", "temperature", "top_p", "top_k")
@@ -288,30 +237,3 @@ class ShardedRollout(vanilla_rollout.VanillaRollout):
             ),
             state,
         )
-
-
-def _row_keys(seed: Any, stream: int, row_ids: NDArray[np.int64]) -> NDArray[np.uint32]:
-    """Makes one random key per row from the seed and the row's id: uint32 [b, 2]."""
-    with jax.default_device(jax.local_devices()[0]):
-        base = jax.random.PRNGKey(0 if seed is None else seed) if _is_plain(seed) else seed
-        base = jax.random.fold_in(base, stream)
-        ids = jnp.asarray(np.asarray(row_ids, np.int64) % 2**32, jnp.uint32)
-        return np.asarray(jax.vmap(jax.random.fold_in, (None, 0))(base, ids))
-
-
-def _is_plain(seed: Any) -> bool:
-    return seed is None or np.ndim(seed) == 0
-
-
-@functools.cache
-def _finish_fn(sharding: Any, start: int, ends: tuple[int, ...], pad_id: int) -> Any:
-    """Makes the function from token buffers [B, P + T] to completions and their mask."""
-
-    def finish(tokens: Int[Array, "B L"]) -> tuple[Array, Array]:
-        completion = tokens[:, start:]
-        is_end = jnp.isin(completion, jnp.array(ends))
-        before = jnp.cumsum(is_end, axis=1) - is_end
-        mask = before == 0
-        return jnp.where(mask, completion, pad_id), mask
-
-    return jax.jit(finish, out_shardings=(sharding, sharding))

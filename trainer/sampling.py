@@ -17,7 +17,8 @@ from tunix.generate import utils as tunix_utils
 from tunix.rl import utils as rl_utils
 from tunix.rl.rl_cluster import Mode, RLCluster, Role
 
-from trainer.rollout import RolloutArrays, ShardedRollout
+from trainer.global_rollout import GlobalRollout
+from trainer.rollout import RolloutArrays
 
 _EVAL_STREAM = 1
 
@@ -29,12 +30,12 @@ class Sampling:
         """Takes the cluster.
 
         Args:
-            cluster: with a `ShardedRollout`.
+            cluster: with a `GlobalRollout`.
             num_generations: G, rows of a prompt.
             replicated: whether micro-batch sizes count prompts of all processes.
         """
         self._cluster = cluster
-        self._rollout: ShardedRollout = cluster.rollout
+        self._rollout: GlobalRollout = cluster.rollout
         self._arrays = self._rollout.arrays
         self._g = num_generations
         self._replicated = replicated
@@ -116,7 +117,7 @@ class Sampling:
                     )
                 )
             if old:
-                of_old.append(cluster.get_old_per_token_logps(prompts, completions))
+                of_old.append(self._old_log_probs(prompts, completions))
         return self._joined(of_ref), self._joined(of_old)
 
     def values(self, rollouts: RolloutArrays, runs: list[slice]) -> jax.Array | None:
@@ -141,6 +142,20 @@ class Sampling:
                 if len(runs) > 1
                 else tokens
             )
+
+    def _old_log_probs(self, prompts: jax.Array, completions: jax.Array) -> jax.Array:
+        if self._rollout.shares_weights:
+            old: jax.Array = self._cluster.get_old_per_token_logps(prompts, completions)
+        else:
+            # Of the weights that the engine was given last, which Tunix keeps.
+            old = self._cluster.get_actor_per_token_logps(
+                prompts,
+                completions,
+                self._rollout.pad_id(),
+                self._rollout.eos_id(),
+                temperature=self._rollout.loss_temperature,
+            )
+        return old
 
     def _joined(self, parts: list[jax.Array]) -> jax.Array | None:
         if not parts:
