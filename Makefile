@@ -7,12 +7,15 @@ PROTO_VENV := .venv-protos
 PROTO_STAMP := $(PROTO_VENV)/.installed
 PROTO_FILES := $(wildcard protos/shardward/v1/*.proto)
 MODEL_VENV := .venv-reward-model
+LATEST_VENV := .venv-latest
+# The first of these that runs.
+PYTHON_LATEST ?= python3.14 python3.13 python3.12
 PROCESSES ?= 2
 TASK ?= basic_arithmetic
 LORA ?= 8
 FUZZ_S ?= 600
 
-.PHONY: help setup test test-fast test-reward-model test-decode fuzz lint types protos check-protos demo demo-smollm2 bench bench-sizing cases chaos build pins clean
+.PHONY: help setup test test-fast test-latest test-reward-model test-decode fuzz lint types protos check-protos demo demo-smollm2 bench bench-sizing cases chaos build pins clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -34,6 +37,19 @@ test: $(STAMP) ## all tests, about 18 minutes on 2 cores
 
 test-fast: $(STAMP) ## tests without several JAX processes
 	$(BIN)/python -m pytest -m 'not multiprocess'
+
+test-latest: $(LATEST_VENV)/.installed ## tests with PYTHON_LATEST and the newest of all packages, without pins
+	$(LATEST_VENV)/bin/python -m pip list | grep -iE '^(jax|jaxlib|flax|google-tunix|qwix|orbax-checkpoint|numpy|grpcio|protobuf|transformers) '
+	$(LATEST_VENV)/bin/python -m pytest -m 'not multiprocess'
+	$(LATEST_VENV)/bin/python -m pytest tests/multiprocess/test_example.py
+
+$(LATEST_VENV)/.installed: pyproject.toml
+	@test -x $(LATEST_VENV)/bin/python || for p in $(PYTHON_LATEST); do $$p -c '' 2>/dev/null && exec $$p -m venv $(LATEST_VENV); done || { echo "a newer Python is needed: make PYTHON_LATEST=/path/to/python3.13 test-latest"; exit 2; }
+	@$(LATEST_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	@# The extra "trainer" without its bounds.
+	@$(LATEST_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade --group dev -e '.[server,judge]' flax google-tunix jax jaxtyping matplotlib tqdm transformers
+	@$(LATEST_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade --no-deps trl
+	@touch $@
 
 test-reward-model: $(MODEL_VENV)/.installed ## tests of the reward model, with PyTorch for CPU in a venv of its own
 	$(MODEL_VENV)/bin/python -m pytest tests/integration/test_reward_model.py
@@ -101,4 +117,4 @@ pins: $(STAMP) ## write constraints.txt from what .venv holds
 	$(BIN)/python -m pip freeze --exclude-editable | grep -v ' @ ' > constraints.txt
 
 clean: ## remove the environments and outputs
-	rm -rf $(VENV) $(PROTO_VENV) $(MODEL_VENV) .cache runs dist
+	rm -rf $(VENV) $(PROTO_VENV) $(MODEL_VENV) $(LATEST_VENV) .cache runs dist

@@ -10,6 +10,7 @@ import json
 import pytest
 import reasoning_gym
 
+from reward_server.reward_fns.reasoning_gym import _answer
 from trainer import recipes
 from trainer.recipes import smollm2
 from trainer.recipes.recipe import RecipeError
@@ -55,11 +56,13 @@ def test_options_are_kept():
 
 
 def test_messages():
-    """Sums have an example; other tasks ask for the keywords that the reward function reads."""
+    """All ask for the keywords that the reward function reads; sums have an example of them."""
     sums, other = (smollm2.messages(task, "Q") for task in (smollm2.SUMS, "gcd"))
     assert [turn["role"] for turn in sums] == ["system", "user", "assistant", "user"]
     assert [turn["role"] for turn in other] == ["system", "user"]
+    assert sums[0] == other[0]
     assert "<answer>" in other[0]["content"]
+    assert _answer(sums[2]["content"]) == "5"
     assert sums[-1] == other[-1] == {"role": "user", "content": "Q"}
 
 

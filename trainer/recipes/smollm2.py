@@ -31,13 +31,9 @@ _SUMS_OPTIONS = {
     "allow_parentheses": False,
     "allow_negation": False,
 }
-# With one example, or so small a model talks about the sum.
-_SUMS_TURNS = (
-    ("system", "Answer with one number."),
-    ("user", "Calculate 2 + 3."),
-    ("assistant", "5"),
-)
-_OTHER_TURNS = (("system", "Write your final answer between <answer> and </answer>."),)
+_SYSTEM = ("system", "Write your final answer between <answer> and </answer>.")
+# With an example this model gets many sums right, and now and then the form too.
+_SUMS_EXAMPLE = (("user", "Calculate 2 + 3."), ("assistant", "2 + 3 = <answer>5</answer>"))
 # A task of which fewer items than one in this many have a prompt that fits is refused.
 _ITEMS_FOR_ONE = 4
 
@@ -49,8 +45,8 @@ def messages(task: str, question: str) -> list[dict[str, str]]:
         >>> messages("gcd", "The GCD of 4 and 6?")[-1]
         {'role': 'user', 'content': 'The GCD of 4 and 6?'}
     """
-    turns = _SUMS_TURNS if task == SUMS else _OTHER_TURNS
-    return [{"role": role, "content": text} for role, text in (*turns, ("user", question))]
+    turns = (_SYSTEM, *(_SUMS_EXAMPLE if task == SUMS else ()), ("user", question))
+    return [{"role": role, "content": text} for role, text in turns]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -77,10 +73,10 @@ class SmolLM2:
     @property
     def settings(self) -> Settings:
         """Sizes and rates; answers to sums are short."""
-        prompt, completion = (48, 8) if self.task == SUMS else (256, 96)
+        prompt, completion = (66, 18) if self.task == SUMS else (256, 96)
         return Settings(
             steps=40,
-            prompts_per_step=4,
+            prompts_per_step=2,
             num_generations=8,
             learning_rate=5e-4 if self.lora_rank else 5e-6,
             max_prompt_length=prompt,
