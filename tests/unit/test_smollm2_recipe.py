@@ -56,9 +56,9 @@ def test_options_are_kept():
 
 
 def test_messages():
-    """All ask for the keywords that the reward function reads; sums have an example of them."""
+    """All ask for the keywords that the reward function reads; sums have examples of them."""
     sums, other = (smollm2.messages(task, "Q") for task in (smollm2.SUMS, "gcd"))
-    assert [turn["role"] for turn in sums] == ["system", "user", "assistant", "user"]
+    assert [turn["role"] for turn in sums] == ["system", *["user", "assistant"] * 2, "user"]
     assert [turn["role"] for turn in other] == ["system", "user"]
     assert sums[0] == other[0]
     assert "<answer>" in other[0]["content"]

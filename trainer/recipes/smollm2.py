@@ -32,8 +32,13 @@ _SUMS_OPTIONS = {
     "allow_negation": False,
 }
 _SYSTEM = ("system", "Write your final answer between <answer> and </answer>.")
-# With an example this model gets many sums right, and now and then the form too.
-_SUMS_EXAMPLE = (("user", "Calculate 2 + 3."), ("assistant", "2 + 3 = <answer>5</answer>"))
+# With two of them this model keeps the form in some samples; with one in hardly any.
+_SUMS_EXAMPLES = (
+    ("user", "Calculate 2 + 3."),
+    ("assistant", "2 + 3 = <answer>5</answer>"),
+    ("user", "Calculate 6 + 8."),
+    ("assistant", "6 + 8 = <answer>14</answer>"),
+)
 # A task of which fewer items than one in this many have a prompt that fits is refused.
 _ITEMS_FOR_ONE = 4
 
@@ -45,7 +50,7 @@ def messages(task: str, question: str) -> list[dict[str, str]]:
         >>> messages("gcd", "The GCD of 4 and 6?")[-1]
         {'role': 'user', 'content': 'The GCD of 4 and 6?'}
     """
-    turns = (_SYSTEM, *(_SUMS_EXAMPLE if task == SUMS else ()), ("user", question))
+    turns = (_SYSTEM, *(_SUMS_EXAMPLES if task == SUMS else ()), ("user", question))
     return [{"role": role, "content": text} for role, text in turns]
 
 
@@ -73,12 +78,12 @@ class SmolLM2:
     @property
     def settings(self) -> Settings:
         """Sizes and rates; answers to sums are short."""
-        prompt, completion = (66, 18) if self.task == SUMS else (256, 96)
+        prompt, completion = (96, 18) if self.task == SUMS else (256, 96)
         return Settings(
             steps=40,
             prompts_per_step=2,
             num_generations=8,
-            learning_rate=5e-4 if self.lora_rank else 5e-6,
+            learning_rate=3e-4 if self.lora_rank else 5e-6,
             max_prompt_length=prompt,
             max_tokens_to_generate=completion,
             temperature=1.0,
