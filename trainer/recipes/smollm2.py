@@ -109,7 +109,7 @@ class SmolLM2:
         return PreTrainedTokenizerFast.from_pretrained(self.tokenizer_dir)
 
     def model(self, mesh: Any, *, seed: int) -> Any:
-        """Loads the weights, each process its shards."""
+        """Loads the weights."""
         from trainer.recipes import lora, smollm2_model  # noqa: PLC0415 - need JAX
 
         model = smollm2_model.load(self.tokenizer_dir, mesh)
