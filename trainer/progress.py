@@ -51,6 +51,7 @@ class Progress:
         folder: Path | None,
         show: bool,
         show_samples: int = 0,
+        show_samples_every: int = 1,
         done: int = 0,
     ) -> None:
         """Opens the file and the bar.
@@ -59,7 +60,8 @@ class Progress:
             steps: steps of the run.
             folder: folder of metrics.jsonl, or None.
             show: whether to show a bar (on a terminal) or lines (elsewhere).
-            show_samples: samples to print after each step.
+            show_samples: samples to print after a step.
+            show_samples_every: steps from one such step to the next; the first is one.
             done: steps of the checkpoint that the run goes on from; their lines are kept.
         """
         self.rewards: list[float] = []
@@ -78,6 +80,7 @@ class Progress:
         self._terminal = show and sys.stderr.isatty()
         self._lines = show and not self._terminal
         self._show_samples = show_samples if show else 0
+        self._show_samples_every = show_samples_every
         self._bar = self._stack.enter_context(
             tqdm(total=steps, initial=done, desc="GRPO", unit="step", disable=not self._terminal)
         )
@@ -175,7 +178,8 @@ class Progress:
             f"reward={report.reward_mean:.3f}{loss}"
             f" rows/s={rows_per_s:.0f} reward_wait={report.reward_wait_s * 1e3:.0f}ms"
         )
-        for prompt, completion, reward in report.samples[: self._show_samples]:
+        due = (len(self.rewards) - 1) % self._show_samples_every == 0
+        for prompt, completion, reward in report.samples[: self._show_samples] if due else ():
             text = f"{prompt[-_PROMPT_TAIL:]!r} -> {completion!r}"
             tqdm.write(f"  step {len(self.rewards)} reward {reward:.2f}: {text}", file=sys.stderr)
         done, now = len(self.rewards), time.monotonic()

@@ -22,7 +22,7 @@ from tunix.rl.grpo.grpo_learner import GRPOConfig
 from tunix.rl.rollout.base_rollout import RolloutConfig
 from tunix.sft import hooks
 
-from trainer import peers, recipes
+from trainer import peers
 from trainer.algorithms import ShardedDAPOLearner, ShardedDrGRPOLearner, ShardedGRPOLearner
 from trainer.client import RewardClient
 from trainer.progress import Progress
@@ -154,7 +154,7 @@ def run(config: RunConfig) -> str:
         ConfigError: mesh, peers, recipe or folder; the message says what to change.
         RewardError: the rewards could not be had.
     """
-    recipe = recipes.load(config.recipe)
+    recipe = config.load_recipe()
     steps = config.steps or recipe.settings.steps
     peers.connect(config)
     stopper = _Stopper()
@@ -164,16 +164,21 @@ def run(config: RunConfig) -> str:
         if first or config.dump_rollouts:
             config.out.mkdir(parents=True, exist_ok=True)
         recipe.prepare()
+        batches = recipe.batches(steps, seed=config.seed)
         cluster = make_cluster(recipe, mesh, config)
     except (OSError, RecipeError) as error:
         raise ConfigError(str(error)) from error
     start = time.monotonic()
     # Metrics of process 0 alone are shown and kept.
     folder = config.out if first else None
-    samples = recipe.settings.show_samples
     done = cluster.actor_trainer.train_steps
     with Progress(
-        steps=steps, folder=folder, show=first, show_samples=samples, done=done
+        steps=steps,
+        folder=folder,
+        show=first,
+        show_samples=recipe.settings.show_samples,
+        show_samples_every=recipe.settings.show_samples_every,
+        done=done,
     ) as progress:
         make_learner, algo_config = choose_algorithm(
             config.algorithm, recipe.settings.num_generations
@@ -204,7 +209,7 @@ def run(config: RunConfig) -> str:
             progress.accuracy_before = recipe.accuracy(cluster.rollout, seed=config.seed)
             _say_share(first, "accuracy before", progress.accuracy_before)
         progress.start_clock()
-        learner.train(recipe.batches(steps, seed=config.seed))
+        learner.train(batches)
         if learner.stopped:
             return _stopped(config, learner.stopped, cluster.actor_trainer.train_steps)
         after = recipe.accuracy(cluster.rollout, seed=config.seed)

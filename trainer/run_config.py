@@ -7,6 +7,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Literal
 
+from trainer import recipes
 from trainer.config import broken_rule
 from trainer.failures import FailurePolicy
 from trainer.paths import ALLGATHER, SERVER_PATHS
@@ -14,6 +15,8 @@ from trainer.paths import ALLGATHER, SERVER_PATHS
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
+    from trainer.recipes.recipe import Recipe
 
 AXES = ("fsdp", "tp")
 ALGORITHMS = ("grpo", "gspo-token", "dapo", "drgrpo", "rloo", "gdpo")
@@ -36,6 +39,8 @@ class RunConfig:
         reward_path: how rows get to it, see `trainer.paths`.
         recipe: name of a recipe.
         algorithm: one of `ALGORITHMS`.
+        task: task of the recipe; None takes the recipe's.
+        lora_rank: rank of LoRA matrices to train; 0 trains all weights, None takes the recipe's.
         steps: training steps; None takes the recipe's.
         mesh: sizes of the axes "fsdp" and "tp"; None puts all devices on "fsdp".
         seed: decides weights, problems and samples.
@@ -61,6 +66,8 @@ class RunConfig:
     reward_path: Literal["grpc", "callback"] = "grpc"
     recipe: str
     algorithm: str = "grpo"
+    task: str | None = None
+    lora_rank: int | None = None
     steps: int | None = None
     mesh: dict[str, int] | None = None
     seed: int = 0
@@ -102,6 +109,7 @@ class RunConfig:
             raise ValueError(
                 f"--reward-path must be grpc or callback, got {self.reward_path!r}.{more}"
             )
+        self.load_recipe()
         if self.steps is not None and self.steps < 1:
             raise ValueError(f"--steps must be >= 1, got {self.steps}.")
         if not 0 <= self.seed < 2**31:
@@ -116,6 +124,10 @@ class RunConfig:
             on_failed_row=self.on_failed_row, max_failed_fraction=self.max_failed_fraction
         )
         self._check_peers()
+
+    def load_recipe(self) -> Recipe:
+        """Loads the recipe with its options."""
+        return recipes.load(self.recipe, task=self.task, lora_rank=self.lora_rank)
 
     @property
     def reward_credentials(self) -> dict[str, str | None]:

@@ -38,6 +38,8 @@ class DemoConfig:
     Attributes:
         processes: number of trainer processes, one per "node".
         recipe: name of a recipe.
+        task: task of the recipe; None takes the recipe's.
+        lora_rank: rank of LoRA matrices to train; 0 trains all weights, None takes the recipe's.
         out: folder for the results.
         steps: training steps; None takes the recipe's.
         devices_per_process: CPU devices of each trainer; None takes the recipe's.
@@ -46,6 +48,8 @@ class DemoConfig:
 
     processes: int = 2
     recipe: str = "tiny"
+    task: str | None = None
+    lora_rank: int | None = None
     out: Path = Path("runs/demo")
     steps: int | None = None
     devices_per_process: int | None = None
@@ -57,12 +61,17 @@ class DemoConfig:
         Raises:
             ValueError: names the flag, the rule and the value.
         """
+        self.load_recipe()
         for name in ("processes", "steps", "devices_per_process"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"--{name.replace('_', '-')} must be >= 1, got {value}.")
         if not self.timeout > 0:
             raise ValueError(f"--timeout must be > 0, got {self.timeout}.")
+
+    def load_recipe(self) -> Recipe:
+        """Loads the recipe with its options."""
+        return recipes.load(self.recipe, task=self.task, lora_rank=self.lora_rank)
 
 
 def mesh_for(recipe: Recipe, devices: int) -> dict[str, int]:
@@ -86,12 +95,14 @@ def devices_per_process(config: DemoConfig, recipe: Recipe) -> int:
 
 def trainer_command(config: DemoConfig, mesh: dict[str, int], steps: int) -> list[str]:
     """The command line of a trainer, with the places that differ from node to node."""
+    options = {"--task": config.task, "--lora-rank": config.lora_rank}
     return [
         *(sys.executable, "-m", "trainer.cli", "--reward-endpoint", "{endpoint}"),
         *("--recipe", config.recipe, "--steps", str(steps)),
         *("--mesh", ",".join(f"{axis}={size}" for axis, size in mesh.items())),
         *("--out", str(config.out), "--coordinator", "{coordinator}"),
         *("--num-processes", "{nodes}", "--process-id", "{node}"),
+        *(part for flag, x in options.items() if x is not None for part in (flag, str(x))),
     ]
 
 
@@ -154,7 +165,7 @@ def run(config: DemoConfig) -> None:
     from deploy.local import plot  # noqa: PLC0415 - a missing matplotlib shows before training
 
     start = time.monotonic()
-    recipe = recipes.load(config.recipe)
+    recipe = config.load_recipe()
     recipe.prepare()
     steps = config.steps or recipe.settings.steps
     devices = devices_per_process(config, recipe)
@@ -197,6 +208,13 @@ def make_parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--processes", type=int, default=2, metavar="N", help="trainers (default: 2)")
     add("--recipe", choices=recipes.NAMES, default="tiny", help="what to train (default: tiny)")
+    add("--task", metavar="NAME", help="task of reasoning-gym, for smollm2 (default: the recipe's)")
+    add(
+        "--lora-rank",
+        type=int,
+        metavar="R",
+        help="train LoRA matrices of this rank; 0: all weights",
+    )
     add("--out", type=Path, default=Path("runs/demo"), metavar="DIR", help="folder for results")
     add("--steps", type=int, metavar="N", help="training steps (default: the recipe's)")
     add("--devices-per-process", type=int, metavar="K", help="CPU devices (default: the recipe's)")

@@ -11,6 +11,7 @@ import sys
 import pytest
 
 from deploy.local import demo
+from deploy.local.launch import fill
 from trainer import cli, recipes
 from trainer.errors import InvalidRequest, ProcessesDisagree, Unavailable
 from trainer.run_config import ConfigError, RunConfig, in_cluster, parse_mesh
@@ -26,6 +27,8 @@ FLAGS = [
     "--reward-path",
     "--recipe",
     "--algorithm",
+    "--task",
+    "--lora-rank",
     "--steps",
     "--mesh",
     "--seed",
@@ -85,6 +88,8 @@ def test_all_flags():
     [
         ([], "required"),
         ([*REQUIRED, "--steps", "0"], "--steps must be >= 1"),
+        ([*REQUIRED, "--lora-rank", "-1"], "--lora-rank must be >= 0"),
+        ([*REQUIRED, "--task", "gcd"], "--task must be left out: recipe tiny has no such option"),
         ([*REQUIRED, "--mesh", "dp=2"], "--mesh must be like"),
         ([*REQUIRED, "--mesh", "fsdp=0"], "--mesh must be like"),
         ([*REQUIRED, "--seed", "-1"], "--seed must be in"),
@@ -159,6 +164,19 @@ def test_parse_mesh():
 def test_scheduler_is_recognised(environment, expected):
     """Only a job of several processes is joined; a pod or a login node is not."""
     assert in_cluster(environment) is expected
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [({}, (None, None)), ({"task": "gcd", "lora_rank": 0}, ("gcd", 0))],
+)
+def test_demo_hands_on_the_options_of_the_recipe(options, expected):
+    """The demo's trainer command has the task and the rank that the demo was given."""
+    config = demo.DemoConfig(recipe="smollm2", **options)
+    command = demo.trainer_command(config, {"fsdp": 2, "tp": 1}, steps=3)
+    places = {"endpoint": "unix:/tmp/s", "coordinator": "a:1", "nodes": "2", "node": "0"}
+    parsed = cli.parse(fill(command, places)[3:])
+    assert (parsed.task, parsed.lora_rank) == expected
 
 
 @pytest.mark.parametrize(

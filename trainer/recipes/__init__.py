@@ -7,8 +7,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from trainer.recipes.recipe import Recipe
@@ -16,14 +17,15 @@ if TYPE_CHECKING:
 NAMES = ("tiny", "smollm2")
 
 
-def load(name: str) -> Recipe:
+def load(name: str, **options: Any) -> Recipe:
     """Imports a recipe; needs no JAX.
 
     Args:
         name: one of `NAMES`.
+        options: what to change about it, like `lora_rank`; None leaves it as it is.
 
     Raises:
-        ValueError: there is no such recipe.
+        ValueError: there is no such recipe, it has no such option, or the value can't be.
 
     Example:
         >>> load("tiny").name
@@ -32,4 +34,10 @@ def load(name: str) -> Recipe:
     if name not in NAMES:
         raise ValueError(f"`recipe` must be one of {', '.join(NAMES)}, got {name!r}.")
     recipe: Recipe = importlib.import_module(f"trainer.recipes.{name}").RECIPE
-    return recipe
+    given = {option: value for option, value in options.items() if value is not None}
+    known = {field.name for field in dataclasses.fields(recipe)}
+    for option in given:
+        if option not in known:
+            flag = option.replace("_", "-")
+            raise ValueError(f"--{flag} must be left out: recipe {name} has no such option.")
+    return dataclasses.replace(recipe, **given)

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +27,8 @@ class Settings:
         max_tokens_to_generate: tokens.
         temperature: of sampling.
         axes: mesh axes and the sizes they have in a demo on one machine.
-        show_samples: samples to print after each step.
+        show_samples: samples to print after a step.
+        show_samples_every: steps from one such step to the next.
     """
 
     steps: int
@@ -39,10 +40,13 @@ class Settings:
     temperature: float
     axes: tuple[tuple[str, int], ...]
     show_samples: int = 0
+    show_samples_every: int = 1
 
 
 class Recipe(Protocol):
-    """A model, a task and settings."""
+    """A model, a task and settings; a dataclass whose fields are its options."""
+
+    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
 
     @property
     def name(self) -> str:
@@ -81,7 +85,11 @@ class Recipe(Protocol):
         ...
 
     def batches(self, steps: int, *, seed: int) -> Iterator[Batch]:
-        """Yields global batches: "prompts" and the columns of the reward functions."""
+        """Yields global batches: "prompts" and the columns of the reward functions.
+
+        Raises:
+            RecipeError: the task has no such prompts.
+        """
         ...
 
     def accuracy(self, rollout: Any, *, seed: int) -> float | None:
@@ -95,3 +103,13 @@ class Recipe(Protocol):
 
 class RecipeError(Exception):
     """A recipe cannot run; the message says what to do."""
+
+
+def check_lora_rank(rank: int) -> None:
+    """Checks the option that several recipes have.
+
+    Raises:
+        ValueError: names the flag, the rule and the value.
+    """
+    if rank < 0:
+        raise ValueError(f"--lora-rank must be >= 0, got {rank}.")

@@ -26,6 +26,9 @@ CONFIG = llama3.ModelConfig(
     rope_theta=100_000,
     norm_eps=1e-5,
     weight_tying=True,
+    # Each process has all weights: half a gigabyte is soon held, but long in being gathered
+    # for every token.
+    shd_config=llama3.ShardingConfig.get_default_sharding(is_sampling=True),
 )
 
 
@@ -34,7 +37,7 @@ def load(folder: Path, mesh: Mesh) -> llama3.Llama3:
 
     Args:
         folder: with model.safetensors.
-        mesh: with the axes "fsdp" and "tp"; tp must divide the 3 key heads.
+        mesh: with the axes "fsdp", of the rows, and "tp", which must divide the 3 key heads.
     """
     return params.create_model_from_safe_tensors(
         str(folder.resolve()), CONFIG, mesh, dtype=jnp.float32

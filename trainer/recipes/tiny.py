@@ -8,11 +8,12 @@ Here the task, its tokenizer and its settings, without JAX; the model is in
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainer.recipes.recipe import Batch, Settings
+from trainer.recipes.recipe import Batch, Settings, check_lora_rank
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,9 +44,15 @@ def encode(text: str) -> list[int]:
     return [VOCABULARY.index(character) for character in text]
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Tiny:
-    """The recipe; see `trainer.recipes.recipe.Recipe`."""
+    """The recipe; see `trainer.recipes.recipe.Recipe`.
 
+    Attributes:
+        lora_rank: rank of the LoRA matrices that are trained; 0 trains all weights.
+    """
+
+    lora_rank: int = 0
     name = "tiny"
     rewards_file = _FOLDER / "tiny_rewards.toml"
     tokenizer_dir = _FOLDER / "tiny_tokenizer"
@@ -60,6 +67,10 @@ class Tiny:
         axes=(("fsdp", 2), ("tp", 2)),
     )
 
+    def __post_init__(self) -> None:
+        """Checks the options."""
+        check_lora_rank(self.lora_rank)
+
     def prepare(self) -> None:
         """Does nothing: all files are in the package."""
 
@@ -71,9 +82,10 @@ class Tiny:
 
     def model(self, mesh: Any, *, seed: int) -> Any:
         """Makes the model and warms it up by supervised steps, up to half right."""
-        from trainer.recipes import tiny_model  # noqa: PLC0415 - needs JAX
+        from trainer.recipes import lora, tiny_model  # noqa: PLC0415 - need JAX
 
-        return tiny_model.warm_start(tiny_model.make_model(mesh, seed=seed), mesh, seed=seed)
+        warm = tiny_model.warm_start(tiny_model.make_model(mesh, seed=seed), mesh, seed=seed)
+        return lora.add(warm, mesh, rank=self.lora_rank, seed=seed) if self.lora_rank else warm
 
     def batches(self, steps: int, *, seed: int) -> Iterator[Batch]:
         """Yields batches of different problems with the column "answer"."""
