@@ -10,7 +10,9 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -34,12 +36,13 @@ PLACES = ("{endpoint}", "{coordinator}", "{nodes}", "{node}")
 
 
 @pytest.fixture
-def files(tmp_path):
-    """A tokenizer, functions, the script; TMPDIR is in the same folder."""
-    folder = service.write_files(tmp_path / "files")
-    (folder / "train.py").write_text(SCRIPT)
-    (folder / "tmp").mkdir()
-    return folder
+def files():
+    """A tokenizer, functions, the script; TMPDIR is in the same folder, with a short path."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = service.write_files(Path(name))
+        (folder / "train.py").write_text(SCRIPT)
+        (folder / "tmp").mkdir()
+        yield folder
 
 
 def start(files, then, *flags, **options):
