@@ -15,10 +15,10 @@ TASK ?= basic_arithmetic
 LORA ?= 8
 FUZZ_S ?= 600
 
-.PHONY: help setup test test-fast test-reward-model test-decode fuzz lint types protos check-protos demo demo-smollm2 bench bench-sizing cases chaos build pins clean test-deploy bench-scale test-slurm test-containers bench-paths test-latest
+.PHONY: help setup test test-long test-fast test-reward-model test-decode fuzz lint types protos check-protos demo demo-smollm2 bench bench-sizing cases chaos build pins clean test-deploy bench-scale test-slurm test-containers bench-paths test-latest
 
 help: ## list the commands
-	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
 
 setup: $(STAMP) ## make .venv with the pinned packages (other commands do it by themselves)
 
@@ -32,8 +32,11 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps trl==1.16.0
 	@touch $@
 
-test: $(STAMP) ## all tests that need nothing but .venv, about 12 minutes on 2 cores
-	$(BIN)/python -m pytest -n 2 --no-loadscope-reorder -m 'not slurm and not deploy'
+test: $(STAMP) ## tests that need nothing but .venv, about 15 minutes on 2 cores
+	$(BIN)/python -m pytest -n 2 --no-loadscope-reorder -m 'not slow and not slurm and not deploy'
+
+test-long: $(STAMP) ## more tests with several JAX processes: options of Tunix, reward paths, LoRA, examples
+	$(BIN)/python -m pytest -m 'multiprocess and slow'
 
 test-fast: $(STAMP) ## tests without several JAX processes
 	$(BIN)/python -m pytest -m 'not multiprocess and not slurm and not deploy'

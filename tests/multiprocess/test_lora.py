@@ -14,7 +14,7 @@ import pytest
 
 from trainer import recipes
 
-pytestmark = [pytest.mark.multiprocess, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.multiprocess, pytest.mark.slow, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).parents[2]
 RANK = 2

@@ -11,7 +11,7 @@ import pytest
 
 from tests.multiprocess.conftest import Run, launch
 
-pytestmark = [pytest.mark.multiprocess, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.multiprocess, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 LORA = {"lora": True, "steps": 3}
 TWICE = {"iterations": 2, "rollout": {"temperature": 0.7}}

@@ -8,7 +8,7 @@ import pytest
 
 from tests.multiprocess.conftest import Run, launch
 
-pytestmark = [pytest.mark.multiprocess, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.multiprocess, pytest.mark.slow, pytest.mark.timeout(1500)]
 
 SAME = ("tokens", "advantages", "losses", "rewards", "modes", "failed", "params")
 PATHS = {
