@@ -59,7 +59,7 @@ test-reward-model: $(MODEL_VENV)/.installed ## tests of the reward model, with P
 
 $(MODEL_VENV)/.installed: pyproject.toml constraints.txt
 	@test -x $(MODEL_VENV)/bin/python || $(PYTHON) -m venv $(MODEL_VENV)
-	@$(MODEL_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[server,reward-model]' psutil pytest pytest-asyncio pytest-timeout
+	@$(MODEL_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[server,reward-model]' psutil pytest pytest-asyncio pytest-timeout pytest-xdist
 	@touch $@
 
 test-containers: $(STAMP) ## image of servers and workers, and a training of the JobSet, played without an engine (root, 8 to 20 minutes)
