@@ -79,7 +79,8 @@ async def test_processes_of_good_rows_end_with_the_pool(tokenizer, tmp_path):
     rows = pools.batch(["a"], columns={"folder": [str(tmp_path)]})
     async with pools.running(tokenizer, pools.fn("spawn_and"), slots=1) as pool:
         scores = await pool.score(rows, timeout_s=60)
-        assert len(alive(tmp_path)) == 4
+        # The daemon may still be on its way to `sleep`.
+        await service.happened(lambda: len(alive(tmp_path)) == 4)
     assert scores.statuses.tolist() == [OK]
     assert alive(tmp_path) == []
 
