@@ -46,11 +46,18 @@ def _resident_bytes(pid: int) -> int:
 
 
 def _share_bytes(pid: int, resident: int) -> int:
-    """Memory of a process with its part of what is shared, or all of it if that can't be read."""
-    with contextlib.suppress(OSError):
+    """Memory of a process with its part of what is shared, or all of it if that can't be read.
+
+    0 if it ended meanwhile: those that shared with it are read with a larger part.
+    """
+    try:
         for line in _read(f"/proc/{pid}/smaps_rollup").splitlines():
             if line.startswith(b"Pss:"):
                 return 1024 * int(line.split()[1])
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    except OSError:
+        pass
     return resident
 
 

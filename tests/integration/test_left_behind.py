@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
 import tempfile
 
 import grpc
@@ -15,6 +16,7 @@ import psutil
 import pytest
 from shardward.v1 import reward_pb2_grpc
 
+from reward_server import processes
 from reward_server.batch import RowStatus
 from tests.integration import pools, service
 
@@ -170,11 +172,18 @@ async def test_memory_of_descendants_counts(tokenizer):
 
 async def test_memory_that_is_shared_counts_once(tokenizer):
     """Processes that a function forks do not take their parent's memory again."""
-    # Five times 300 MB are 1500; shares that are read while forks come make up to 690.
-    limits = {"slots": 1, "max_child_rss_bytes": 900 * 2**20}
+    limits = {"slots": 1, "max_child_rss_bytes": 600 * 2**20}
     async with pools.running(tokenizer, pools.fn("crowd", timeout_s=60), **limits) as pool:
         scores = await pool.score(pools.batch(["a", "b"]), timeout_s=60)
     assert scores.statuses.tolist() == [OK, OK]
+
+
+def test_memory_of_a_process_that_ended_is_none():
+    """What it was a moment ago is not added to the larger parts of those that shared with it."""
+    with subprocess.Popen(["/bin/sleep", "60"]) as process:
+        assert processes._share_bytes(process.pid, 2**40) < 2**40
+        process.kill()
+    assert processes._share_bytes(process.pid, 2**40) == 0
 
 
 async def test_reports_outlive_the_child(tokenizer):
