@@ -36,6 +36,7 @@ from trainer import (
 )
 from trainer.agreement import Agreement
 from trainer.arrays import RowArrays
+from trainer.recipes import sharded
 
 PROMPTS = [f"{a}+{b}=" for a in range(4) for b in range(4)]
 # Row ids that this process has sent in the scenario under way.
@@ -97,18 +98,11 @@ def make_model(mesh, seed=0, critic=False, layers=2):
         param_dtype=jnp.float32,
     )
 
-    @nnx.jit
     def create():
         model = qwen3.Qwen3(config, rngs=nnx.Rngs(seed))
-        if critic:
-            model = rl_utils.create_critic_model(model)
-        state = nnx.state(model)
-        specs = nnx.get_partition_spec(state)
-        nnx.update(model, jax.lax.with_sharding_constraint(state, specs))
-        return model
+        return rl_utils.create_critic_model(model) if critic else model
 
-    with mesh:
-        return create()
+    return sharded.make(create, mesh)
 
 
 def make_cluster(mesh, scenario, rollout_engine=ShardedRollout, metrics=None):

@@ -21,7 +21,7 @@ from tunix.rl import common
 from tunix.rl.rollout.base_rollout import RolloutConfig
 
 from trainer.arrays import RowArrays
-from trainer.recipes import tiny
+from trainer.recipes import sharded, tiny
 from trainer.recipes.recipe import Settings
 
 WARM_START_STEPS = 60
@@ -35,11 +35,11 @@ _PAD = tiny.VOCABULARY.index(tiny.PAD_TOKEN)
 _END = tiny.VOCABULARY.index(tiny.END_TOKEN)
 
 
-def make_model(mesh: Mesh, *, seed: int) -> qwen3.Qwen3:
-    """Makes a model of random weights whose parameters are sharded from the start."""
+def make_model(mesh: Mesh, *, seed: int, vocab_size: int = len(tiny.VOCABULARY)) -> qwen3.Qwen3:
+    """Makes a model of random weights, sharded from the start."""
     config = qwen3.ModelConfig(
         num_layers=2,
-        vocab_size=len(tiny.VOCABULARY),
+        vocab_size=vocab_size,
         embed_dim=64,
         hidden_dim=128,
         num_heads=4,
@@ -50,17 +50,7 @@ def make_model(mesh: Mesh, *, seed: int) -> qwen3.Qwen3:
         dtype=jnp.float32,
         param_dtype=jnp.float32,
     )
-
-    @nnx.jit
-    def create() -> qwen3.Qwen3:
-        model = qwen3.Qwen3(config, rngs=nnx.Rngs(seed))
-        state = nnx.state(model)
-        specs = nnx.get_partition_spec(state)
-        nnx.update(model, jax.lax.with_sharding_constraint(state, specs))
-        return model
-
-    with mesh:
-        return create()
+    return sharded.make(lambda: qwen3.Qwen3(config, rngs=nnx.Rngs(seed)), mesh)
 
 
 def _rows(chosen: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:

@@ -6,17 +6,14 @@ import argparse
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import reasoning_gym
-from flax import nnx
 from jax.sharding import Mesh
 from rewards import ANSWER, END_ANSWER, END_REASONING, REASONING
 from transformers import PreTrainedTokenizerFast
-from tunix.models.qwen3 import model as qwen3
 
 from trainer import recipes
-from trainer.recipes import lora
+from trainer.recipes import lora, tiny_model
 
 PROMPT = (
     f"Think about the problem between {REASONING} and {END_REASONING}, then give one number"
@@ -57,35 +54,11 @@ def make_tokenizer(name):
 
 def make_models(name, mesh, tokenizer):
     """Makes the policy, which is the reference model with LoRA matrices, and the reference."""
-    base = _SMOLLM2.model(mesh, seed=0) if name == "smollm2" else _tiny(mesh, len(tokenizer))
+    if name == "smollm2":
+        base = _SMOLLM2.model(mesh, seed=0)
+    else:
+        base = tiny_model.make_model(mesh, seed=0, vocab_size=len(tokenizer))
     return lora.add(base, mesh, rank=LORA_RANK, seed=0), base
-
-
-def _tiny(mesh, vocab_size):
-    config = qwen3.ModelConfig(
-        num_layers=2,
-        vocab_size=vocab_size,
-        embed_dim=64,
-        hidden_dim=128,
-        num_heads=4,
-        head_dim=16,
-        num_kv_heads=2,
-        rope_theta=10_000,
-        norm_eps=1e-6,
-        dtype=jnp.float32,
-        param_dtype=jnp.float32,
-    )
-
-    @nnx.jit
-    def create():
-        model = qwen3.Qwen3(config, rngs=nnx.Rngs(0))
-        state = nnx.state(model)
-        specs = nnx.get_partition_spec(state)
-        nnx.update(model, jax.lax.with_sharding_constraint(state, specs))
-        return model
-
-    with mesh:
-        return create()
 
 
 def make_dataset(flags, tokenizer):
