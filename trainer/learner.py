@@ -371,10 +371,11 @@ class ShardedLearner(rl_learner.RLLearner):
     ) -> RolloutArrays:
         """Samples run by run; a run's rows go out while the device samples the next one."""
         runs = self._sampling.runs(self._rollout_micro_batch_size, n)
+        places = [self._sampling.local_rows_of(run, len(row_ids)) for run in runs]
 
-        def send(places: NDArray[np.int64], rollouts: RolloutArrays) -> None:
-            mine = {name: [values[i] for i in places] for name, values in rows.items()}
-            ids, size = row_ids[places], rollouts.completion_ids.shape[0]
+        def send(chosen: NDArray[np.int64], rollouts: RolloutArrays) -> None:
+            mine = {name: [values[i] for i in chosen] for name, values in rows.items()}
+            ids, size = row_ids[chosen], rollouts.completion_ids.shape[0]
             step_rewards.send(
                 SampledPart(
                     rollouts=rollouts,
@@ -389,16 +390,13 @@ class ShardedLearner(rl_learner.RLLearner):
         for part in self._sampling.sample(rows["prompts"], row_ids, runs, mode):
             sampled.append(part)
             if by_run and len(sampled) > 1:
-                send(self._places(runs[len(sampled) - 2], row_ids), sampled[-2])
+                send(places[len(sampled) - 2], sampled[-2])
         rollouts = self._sampling.join(sampled)
         if by_run:
-            send(self._places(runs[-1], row_ids), sampled[-1])
+            send(places[-1], sampled[-1])
         else:
             send(np.arange(len(row_ids)), rollouts)
         return rollouts
-
-    def _places(self, run: slice, row_ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        return self._sampling.local_rows_of(run, len(row_ids))
 
     def _owned_rows(
         self, rows: dict[str, Any], row_ids: NDArray[np.int64], n: int, mode: Mode

@@ -19,14 +19,17 @@ from trainer.client import RewardClient
 from trainer.codec import LocalRollouts, RowRewards
 from trainer.paths import CALLBACK
 from trainer.paths.path import SampledPart
+from trainer.paths.server import ServerPath
 from trainer.reward_op import RewardOp, Scored
 
 # Every row is taken, unless the run ends.
 _ALL_ROWS = 2**31
 
 
-class CallbackPath:
+class CallbackPath(ServerPath):
     """The program that takes the tokens calls the reward server."""
+
+    name = CALLBACK
 
     def __init__(
         self, client: RewardClient, arrays: RowArrays, *, failed_value: float | None
@@ -38,35 +41,23 @@ class CallbackPath:
             arrays: where the rows lie.
             failed_value: total of a row without one, or None when it is masked.
         """
-        self._client = client
-        self._arrays = arrays
+        super().__init__(client, arrays)
         self._failed_value = failed_value
         self._op: RewardOp | None = None
         self._programs: tuple[Any, Any] | None = None
 
-    @property
-    def name(self) -> str:
-        """What it is."""
-        return CALLBACK
-
-    @property
-    def timeout_s(self) -> float | None:
-        """The client's."""
-        return self._client.config.timeout_s
-
     def connect(self, fingerprint: str) -> list[list[Any]]:
         """Asks the server, see `RewardPath.connect`; its functions are part of the program."""
-        info = self._client.connect(fingerprint=fingerprint)
-        arrays = self._arrays
+        offered = super().connect(fingerprint)
         self._op = RewardOp(
             self._client,
-            arrays.mesh,
-            data_axes=arrays.data_axes,
-            reward_fns=[fn.name for fn in info.reward_fns],
+            self._arrays.mesh,
+            data_axes=self._arrays.data_axes,
+            reward_fns=[name for name, *_ in offered],
             max_rows=_ALL_ROWS,
         )
         self._programs = jax.jit(self._op.start), jax.jit(self._op.finish)
-        return [[fn.name, fn.weight, fn.settings_digest] for fn in info.reward_fns]
+        return offered
 
     def begin(self, place: str) -> CallbackRewards:
         """Starts a step."""

@@ -5,18 +5,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import numpy as np
 from numpy.typing import NDArray
 
 from trainer.arrays import RowArrays
-from trainer.client import RewardClient
 from trainer.codec import LocalRollouts, RowRewards
 from trainer.micro_batches import rows_of_part
 from trainer.paths import GRPC
 from trainer.paths.path import SampledPart
+from trainer.paths.server import ServerPath
 from trainer.submission import Handle, Submission
 
 
@@ -57,29 +56,10 @@ class HostRewards:
         ]
 
 
-class GrpcPath:
+class GrpcPath(ServerPath):
     """Each process sends the rows it owns to its reward server."""
 
-    def __init__(self, client: RewardClient, arrays: RowArrays) -> None:
-        """Takes the client of this process's reward server."""
-        self._client = client
-        self._arrays = arrays
-        client.process_index = arrays.layout.process_index
-
-    @property
-    def name(self) -> str:
-        """What it is."""
-        return GRPC
-
-    @property
-    def timeout_s(self) -> float | None:
-        """The client's."""
-        return self._client.config.timeout_s
-
-    def connect(self, fingerprint: str) -> list[list[Any]]:
-        """Asks the server, see `RewardPath.connect`."""
-        info = self._client.connect(fingerprint=fingerprint)
-        return [[fn.name, fn.weight, fn.settings_digest] for fn in info.reward_fns]
+    name = GRPC
 
     def begin(self, place: str) -> HostRewards:
         """Starts a step."""
