@@ -59,12 +59,6 @@ FLAGS = {
 FLAGS["worker"] = FLAGS["serve"][:-6]
 
 
-@pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    """A folder with a tokenizer and a rewards file."""
-    return service.write_files(tmp_path_factory.mktemp("files"))
-
-
 @pytest.fixture
 def serve(files):
     """Flags that start a server with these files at an address."""

@@ -33,12 +33,6 @@ def program():
     return found
 
 
-@pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    """A folder with a tokenizer and a rewards file."""
-    return service.write_files(tmp_path_factory.mktemp("files"), rewards=REWARDS)
-
-
 @pytest.fixture
 def workers(files):
     """Three workers with two slots each."""

@@ -12,7 +12,6 @@ import subprocess
 import sys
 
 import grpc
-import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from shardward.v1 import reward_pb2_grpc
 
@@ -20,12 +19,6 @@ from tests.integration import service
 
 METRICS = ("--metrics-listen", "127.0.0.1:0")
 OUTCOMES = ("ok", "error", "invalid", "timeout", "crashed", "oom")
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    """A folder with a tokenizer and a rewards file."""
-    return service.write_files(tmp_path_factory.mktemp("files"))
 
 
 def scrape(process):

@@ -31,12 +31,6 @@ probe = {{ completion = "x", columns = {{ seconds = 0 }} }}
 """
 
 
-@pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    """A folder with a tokenizer and a rewards file."""
-    return service.write_files(tmp_path_factory.mktemp("files"), rewards=REWARDS)
-
-
 @pytest.fixture
 def serving(tmp_path, files):
     """A server whose queue takes two calls of 40 rows."""

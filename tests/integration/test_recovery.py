@@ -14,7 +14,6 @@ import pytest
 
 from reward_server import membership, router
 from reward_server.batch import RowStatus, WorkersUnavailable
-from reward_server.decode import Tokenizer
 from reward_server.router import WorkerRouter
 from tests.integration import clients, service
 from trainer import RewardClient, Unavailable
@@ -24,18 +23,6 @@ REWARDS = f"""
 fn = "{service.FUNCTIONS}:steady"
 probe = {{ completion = "x" }}
 """
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    """A folder with a tokenizer and a rewards file."""
-    return service.write_files(tmp_path_factory.mktemp("files"), rewards=REWARDS)
-
-
-@pytest.fixture(scope="module")
-def tokenizer(files):
-    """The tokenizer of that folder."""
-    return Tokenizer.load(files)
 
 
 @pytest.fixture

@@ -21,24 +21,11 @@ from reward_server.channel import (
     SERVER_OPTIONS,
 )
 from reward_server.config import PoolConfig, RewardsConfig
-from reward_server.decode import Tokenizer
 from reward_server.pool import Pool
 from tests.integration import service
 from trainer import client as reward_client
 
 CODE = grpc.StatusCode
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    """A folder with a tokenizer and a rewards file."""
-    return service.write_files(tmp_path_factory.mktemp("files"))
-
-
-@pytest.fixture
-def tokenizer(files):
-    """The tokenizer of that folder."""
-    return Tokenizer.load(files)
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ import dataclasses
 import pytest
 
 from reward_server.config import PoolConfig, RewardsConfig
-from reward_server.decode import Tokenizer
 from reward_server.pool import Pool
 from reward_server.router import WorkerRouter
 from tests.integration import service
@@ -22,18 +21,6 @@ fn = "{service.FUNCTIONS}:slow_tail"
 probe = {{ completion = "x", columns = {{ seconds = 0 }} }}
 """
 ROW_S = 0.02
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    """A folder with a tokenizer and a rewards file."""
-    return service.write_files(tmp_path_factory.mktemp("files"), rewards=REWARDS)
-
-
-@pytest.fixture(scope="module")
-def tokenizer(files):
-    """The tokenizer of that folder."""
-    return Tokenizer.load(files)
 
 
 @pytest.fixture

@@ -30,12 +30,6 @@ SERVING = health_pb2.HealthCheckResponse.SERVING
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    """A folder with a tokenizer and a rewards file."""
-    return service.write_files(tmp_path_factory.mktemp("files"), rewards=REWARDS)
-
-
-@pytest.fixture(scope="module")
 def made(tmp_path_factory):
     """Certificates by name, of a CA and of one that nobody trusts."""
     folder = tmp_path_factory.mktemp("certificates")

@@ -35,12 +35,6 @@ REWARDS = f'[[reward]]\nfn = "{service.FUNCTIONS}:length"\n'
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    """A folder with a tokenizer and a rewards file."""
-    return service.write_files(tmp_path_factory.mktemp("files"), rewards=REWARDS)
-
-
-@pytest.fixture(scope="module")
 def token(files):
     """The file of the right token."""
     return certificates.token_file(files / "token", TOKEN)

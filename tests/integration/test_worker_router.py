@@ -20,18 +20,6 @@ from reward_server.router import WorkerRouter
 from tests.integration import service
 
 
-@pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    """A folder with a tokenizer and a rewards file."""
-    return service.write_files(tmp_path_factory.mktemp("files"))
-
-
-@pytest.fixture(scope="module")
-def tokenizer(files):
-    """The tokenizer of that folder."""
-    return Tokenizer.load(files)
-
-
 @pytest.fixture
 def start(files):
     """Starts workers; ends them after the test."""

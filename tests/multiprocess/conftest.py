@@ -65,6 +65,23 @@ def free_port() -> int:
         return s.getsockname()[1]
 
 
+def run_command(*command: str | Path, timeout_s: float, **environment: str) -> str:
+    """Runs a command that must end well, with this checkout's packages; gives what it printed."""
+    path = os.pathsep.join([str(ROOT), str(ROOT / "protos")])
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": path, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=timeout_s,
+        check=False,
+    )
+    text = done.stdout.decode()
+    assert done.returncode == 0, text
+    return text
+
+
 @dataclasses.dataclass
 class Run:
     """What the processes of a run wrote and what their servers counted."""

@@ -5,46 +5,33 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.multiprocess.conftest import run_command
 from trainer import recipes
 
 pytestmark = [pytest.mark.multiprocess, pytest.mark.slow, pytest.mark.timeout(900)]
 
-ROOT = Path(__file__).parents[2]
 RANK = 2
 
 
 def train(folder: Path, *, nodes: int, steps: int) -> str:
     """Trains the tiny recipe through the launcher, on 4 devices in all; gives what it printed."""
     recipe = recipes.load("tiny")
-    path = os.pathsep.join([str(ROOT), str(ROOT / "protos")])
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "deploy.local.launch", "--nodes", str(nodes)),
-            *("--cpu-devices", str(4 // nodes), "--tokenizer", str(recipe.tokenizer_dir)),
-            *("--rewards", str(recipe.rewards_file), "--"),
-            *(sys.executable, "-m", "trainer.cli", "--reward-endpoint", "{endpoint}"),
-            *("--coordinator", "{coordinator}", "--num-processes", "{nodes}"),
-            *("--process-id", "{node}", "--recipe", "tiny", "--lora-rank", str(RANK)),
-            *("--mesh", "fsdp=2,tp=2", "--steps", str(steps), "--out", str(folder)),
-            *("--checkpoint-dir", str(folder / "checkpoints"), "--checkpoint-every", "3"),
-        ],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": path},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        timeout=400,
-        check=False,
+    return run_command(
+        *(sys.executable, "-m", "deploy.local.launch", "--nodes", str(nodes)),
+        *("--cpu-devices", str(4 // nodes), "--tokenizer", recipe.tokenizer_dir),
+        *("--rewards", recipe.rewards_file, "--"),
+        *(sys.executable, "-m", "trainer.cli", "--reward-endpoint", "{endpoint}"),
+        *("--coordinator", "{coordinator}", "--num-processes", "{nodes}"),
+        *("--process-id", "{node}", "--recipe", "tiny", "--lora-rank", str(RANK)),
+        *("--mesh", "fsdp=2,tp=2", "--steps", str(steps), "--out", folder),
+        *("--checkpoint-dir", folder / "checkpoints", "--checkpoint-every", "3"),
+        timeout_s=400,
     )
-    text = done.stdout.decode()
-    assert done.returncode == 0, text
-    return text
 
 
 def metrics(folder: Path) -> list[dict[str, object]]:
