@@ -110,9 +110,15 @@ class RowArrays:
         array: jax.Array = jax.make_array_from_process_local_data(sharding, local, shape)
         return array
 
-    def part_of_each_shard(self, tree: Any, start: int, stop: int) -> Any:
-        """Takes rows [start, stop) of every shard; moves nothing between devices."""
-        return self._part_fn(start, stop)(tree)
+    def part_of_each_shard(self, tree: Any, part: slice) -> Any:
+        """Takes these rows of every shard; moves nothing between devices.
+
+        All arrays of the tree must have the same number of rows.
+        """
+        rows = len(jax.tree.leaves(tree)[0])
+        if part.stop - part.start == self.layout.rows_per_shard(rows):
+            return tree
+        return self._part_fn(part.start, part.stop)(tree)
 
     @functools.cache  # noqa: B019 - lives as long as the learner that holds it
     def _part_fn(self, start: int, stop: int) -> Any:

@@ -312,13 +312,11 @@ class ShardedLearner(rl_learner.RLLearner):
         )
         samples = self._samples(step_rewards, rewards.values)
         contributions = step_rewards.contributions(rewards.values, sizes)
-        parts = []
-        start = 0
-        for packed, n in zip(contributions, sizes, strict=True):
-            stop = start + layout.rows_per_shard(n)
-            part = self._arrays.part_of_each_shard if len(sizes) > 1 else _whole
-            parts.append(Part(part(arrays, start, stop), packed))
-            start = stop
+        slices = layout.merged_parts(sizes)
+        parts = [
+            Part(self._arrays.part_of_each_shard(arrays, part), packed)
+            for part, packed in zip(slices, contributions, strict=True)
+        ]
         examples = []
         made = self._make_examples(parts, mode)
         for part, n, (example, metrics) in zip(parts, sizes, made, strict=True):
@@ -472,7 +470,3 @@ class ShardedLearner(rl_learner.RLLearner):
                 owned.prompts[:count], ids, lengths, packed[:count, -3:], strict=True
             )
         ]
-
-
-def _whole(tree: Any, _start: int, _stop: int) -> Any:
-    return tree

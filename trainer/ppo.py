@@ -90,17 +90,12 @@ class ShardedPPOLearner(ShardedLearner, ppo_learner.PPOLearner):
         self.rl_cluster.buffer_metrics(
             {name: (np.asarray(value), np.mean) for name, value in values.items()}, mode=mode
         )
+        slices = arrays.layout.merged_parts([part.packed.shape[1] for part in parts])
         examples = []
-        start = 0
-        for part, metrics in zip(parts, rewards["metrics"], strict=True):
-            n = part.packed.shape[1]
-            stop = start + arrays.layout.rows_per_shard(n)
-            mine = (
-                arrays.part_of_each_shard(estimates, start, stop) if len(parts) > 1 else estimates
-            )
+        for part, rows, metrics in zip(parts, slices, rewards["metrics"], strict=True):
+            mine = arrays.part_of_each_shard(estimates, rows)
             example = ppo_learner.TrainExample(**(part.arrays | mine))
             examples.append((example, jax.tree.map(np.asarray, metrics)))
-            start = stop
         return examples
 
     @functools.cached_property

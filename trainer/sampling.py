@@ -137,11 +137,7 @@ class Sampling:
         """Prompt and completion ids of each run."""
         tokens = (rollouts.prompt_ids, rollouts.completion_ids)
         for run in runs:
-            yield (
-                self._arrays.part_of_each_shard(tokens, run.start, run.stop)
-                if len(runs) > 1
-                else tokens
-            )
+            yield self._arrays.part_of_each_shard(tokens, run)
 
     def _old_log_probs(self, prompts: jax.Array, completions: jax.Array) -> jax.Array:
         if self._rollout.shares_weights:

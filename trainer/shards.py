@@ -171,6 +171,15 @@ class RowLayout:
                 parts.append(start + np.arange(s * per, (s + 1) * per))
         return np.concatenate(parts)
 
+    def merged_parts(self, sizes: Sequence[int]) -> list[slice]:
+        """Slices of each shard's rows that are micro-batches of these sizes, merged as above.
+
+        Args:
+            sizes: global rows of each micro-batch.
+        """
+        ends = np.cumsum([0, *(self.rows_per_shard(size) for size in sizes)]).tolist()
+        return [slice(*ends[i : i + 2]) for i in range(len(sizes))]
+
 
 def check_whole_groups(layout: RowLayout, n: int, num_generations: int) -> None:
     """Checks that local prompts, each repeated num_generations times, stay adjacent rows.

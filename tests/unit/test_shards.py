@@ -92,3 +92,12 @@ def test_torn_groups_of_local_prompts_are_refused() -> None:
     check_whole_groups(layout, 16, 4)
     with pytest.raises(ValueError, match="whole groups of num_generations=4"):
         check_whole_groups(layout, 8, 4)
+
+
+def test_merged_parts_are_the_micro_batches() -> None:
+    """Cutting each shard of the merged rows gives the rows that were merged."""
+    layout = RowLayout(grid=((0,), (0,)), process_index=0)
+    sizes = [4, 2, 6]
+    merged = layout.merged_local_rows(sizes).reshape(2, -1)
+    parts = [merged[:, part].reshape(-1).tolist() for part in layout.merged_parts(sizes)]
+    assert parts == [[0, 1, 2, 3], [4, 5], [6, 7, 8, 9, 10, 11]]

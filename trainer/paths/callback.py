@@ -116,14 +116,8 @@ class CallbackRewards:
         del values
         arrays = self._arrays
         packed = arrays.join_each_shard([self._pack(*scored) for scored in self._scored])
-        if len(sizes) == 1:
-            return [packed[None]]
-        parts, start = [], 0
-        for n in sizes:
-            stop = start + arrays.layout.rows_per_shard(n)
-            parts.append(arrays.part_of_each_shard(packed, start, stop)[None])
-            start = stop
-        return parts
+        parts = arrays.layout.merged_parts(sizes)
+        return [arrays.part_of_each_shard(packed, part)[None] for part in parts]
 
 
 @functools.partial(jax.jit, static_argnums=0)
