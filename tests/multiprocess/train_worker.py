@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One JAX process of the multi-process tests: trains a tiny model by scenarios, writes what it saw.
 
-Run by `launch.py` with a JSON file that lists scenarios; all processes run all of them, in order,
+Run by `conftest.launch` with a JSON file that lists scenarios; all processes run all, in order,
 so that imports and compilation are paid once.
 """
 
@@ -15,6 +15,24 @@ import os
 import sys
 import traceback
 from pathlib import Path
+from unittest import mock
+
+
+def cache_what_is_compiled() -> None:
+    """Lets this process write JAX's compilation cache.
+
+    Only process 0 does, for others read what it wrote. On CPU each process has keys of its own,
+    and would compile the same programs again in every scenario.
+    """
+    from jax._src import compiler
+
+    write = compiler._cache_write
+
+    def write_as_first(*args):
+        with mock.patch.object(compiler.distributed.global_state, "process_id", 0):
+            write(*args)
+
+    compiler._cache_write = write_as_first
 
 
 def main() -> None:
@@ -29,6 +47,7 @@ def main() -> None:
     if count > 1:
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
         jax.distributed.initialize(plan["coordinator"], count, process)
+        cache_what_is_compiled()
     from tests.multiprocess import scenarios
 
     def find(name: str):
