@@ -1,6 +1,6 @@
 # Copyright 2026 The Shardward Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Shares the tests out between two processes of pytest-xdist.
+"""Shares the tests out between two processes of pytest-xdist; ends what they leave in them.
 
 The tests with JAX processes keep both cores busy at times, most others wait for clocks: one
 process has the former, one after the other, while the second has the rest.
@@ -8,12 +8,14 @@ process has the former, one after the other, while the second has the rest.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 if TYPE_CHECKING:
-    import pytest
+    from collections.abc import Iterator
 
 _TOGETHER = "tests/multiprocess/"
 
@@ -33,3 +35,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Puts the tests with JAX processes first, since they take longest."""
     items.sort(key=lambda item: not item.nodeid.startswith(_TOGETHER))
+
+
+@pytest.fixture(autouse=True)
+def own_log() -> Iterator[None]:
+    """A command that a test runs in this process logs no longer than the test."""
+    level = logging.root.level
+    yield
+    for handler in list(logging.root.handlers):
+        if type(handler) is logging.StreamHandler:
+            logging.root.removeHandler(handler)
+    logging.root.setLevel(level)
