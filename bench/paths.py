@@ -26,7 +26,7 @@ from typing import Any
 from bench.path_worker import PATHS
 
 ROOT = Path(__file__).parents[1]
-ROWS, REPEATS, LIMIT_S = 32, 3, 900
+ROWS, REPEATS, LIMIT_S = 64, 5, 900
 COUNTS = tuple(int(n) for n in sys.argv[1:]) or (1, 2, 4)
 
 
