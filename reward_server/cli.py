@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -46,6 +47,9 @@ _SCORING_SERVICE = lifecycle.Service(
     ),
 )
 
+# Smallest values of flags that are numbers.
+_LEAST = {"slots": 1, "max_child_mb": 1, "max_queue_mb": 1, "drain_s": 0, "worker_slots": 1}
+
 
 def build_parser() -> argparse.ArgumentParser:
     """The flags of all commands."""
@@ -67,7 +71,7 @@ def build_parser() -> argparse.ArgumentParser:
         command.add_argument(
             "--max-child-mb",
             type=int,
-            default=4096,
+            default=PoolConfig().max_child_rss_bytes >> 20,
             help="MiB of memory of a child, above which it is replaced",
         )
         command.add_argument(
@@ -171,6 +175,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Runs a command and exits with its code."""
     args = build_parser().parse_args(argv)
     try:
+        _check_numbers(args)
         code = _COMMANDS[args.command](args)
     except Unreachable as error:
         print(error, file=sys.stderr)
@@ -183,12 +188,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     sys.exit(code)
 
 
+def _check_numbers(args: argparse.Namespace) -> None:
+    for name, least in _LEAST.items():
+        value = getattr(args, name, None)
+        if value is not None and not least <= value < math.inf:
+            raise ConfigError(f"`--{name.replace('_', '-')}` must be >= {least}, got {value}.")
+
+
 def _run(args: argparse.Namespace) -> int:
     log.configure(level=args.log_level, as_json=args.log_json)
-    if args.drain_s < 0:
-        raise ConfigError(f"`drain_s` must be >= 0 seconds, got {args.drain_s}.")
-    if args.max_queue_mb < 1:
-        raise ConfigError(f"`max_queue_mb` must be >= 1 MiB, got {args.max_queue_mb}.")
     listen = _listen(args)
     tokenizer = _load_tokenizer(args.tokenizer)
     scorer = _scorer(args, tokenizer)
@@ -230,8 +238,6 @@ def _scorer(args: argparse.Namespace, tokenizer: Tokenizer) -> Scorer:
                 raise ConfigError(
                     "`--slots` must be given to the workers when `--workers` is used."
                 )
-            if args.worker_slots is not None and args.worker_slots < 1:
-                raise ConfigError(f"`worker_slots` must be >= 1, got {args.worker_slots}.")
             return WorkerRouter(
                 args.workers,
                 fingerprint=tokenizer.fingerprint,
@@ -249,11 +255,10 @@ def _scorer(args: argparse.Namespace, tokenizer: Tokenizer) -> Scorer:
 
 
 def _pool_config(args: argparse.Namespace) -> PoolConfig:
-    memory = getattr(args, "max_child_mb", 4096)
-    if memory < 1:
-        raise ConfigError(f"`max_child_mb` must be >= 1 MiB, got {memory}.")
-    slots = {} if args.slots is None else {"slots": args.slots}
-    return PoolConfig(max_child_rss_bytes=memory << 20, **slots)
+    given = {} if args.slots is None else {"slots": args.slots}
+    if "max_child_mb" in args:
+        given["max_child_rss_bytes"] = args.max_child_mb << 20
+    return PoolConfig(**given)
 
 
 def _load_tokenizer(path: str) -> Tokenizer:

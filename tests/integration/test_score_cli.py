@@ -270,7 +270,7 @@ def test_a_column_that_a_function_needs(tmp_path):
         ({"file": "/no/such/rows"}, "/no/such/rows must be a readable file"),
         ({"--rewards": "/no/such/rewards"}, "/no/such/rewards must be a readable file"),
         ({"--out": "/no/such/folder/out"}, "`--out` must be a file to write"),
-        ({"--slots": "0"}, "`slots` must be a whole number >= 1"),
+        ({"--slots": "0"}, "`--slots` must be >= 1, got 0"),
     ],
 )
 def test_wrong_settings_end_with_code_3(tmp_path, files, change, message):

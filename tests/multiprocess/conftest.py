@@ -147,8 +147,11 @@ def launch(
                 *("reward_server", "serve", "--listen", endpoint, "--slots", "1"),
                 *("--tokenizer", str(folder), "--rewards", str(folder / "rewards.toml")),
             )
-        for endpoint in endpoints:
-            info(endpoint)
+        for i, endpoint in enumerate(endpoints):
+            try:
+                info(endpoint)
+            except grpc.RpcError:
+                pytest.fail((folder / f"server-{i}.log").read_text())
         plan["servers"] = [process.pid for process in started]
         (folder / "plan.json").write_text(json.dumps(plan))
         trainers = [

@@ -100,7 +100,12 @@ def make_model(mesh, seed=0, critic=False, layers=2):
 
     def create():
         model = qwen3.Qwen3(config, rngs=nnx.Rngs(seed))
-        return rl_utils.create_critic_model(model) if critic else model
+        if critic:
+            model = rl_utils.create_critic_model(model)
+            # Tunix's head names no axes. XLA gives it some at the first update; after a restart it
+            # has none again, and sums come in another order.
+            model.lm_head.kernel.set_metadata(out_sharding=("fsdp", None))
+        return model
 
     return sharded.make(create, mesh)
 

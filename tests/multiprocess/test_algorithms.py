@@ -99,15 +99,14 @@ def test_rows_without_a_reward_do_not_teach(one: Run, scenario: str) -> None:
 
 
 def test_ppo_goes_on_from_its_checkpoint(two: Run) -> None:
-    """Stopped after its first batch and started again, actor and critic go on, to rounding."""
+    """Stopped after its first batch and started again, actor and critic go on."""
     for process in (0, 1):
         assert two.of("ppo stopped", process)["steps"] == [0]
         whole, resumed = two.of("ppo", process), two.of("ppo resumed", process)
-        for name in ("steps", "tokens", "rewards", "row_ids"):
+        for name in ("steps", "tokens", "rewards", "row_ids", "advantages"):
             assert resumed[name] == whole[name][1:], name
-        # Advantages have the critic's values in them, the parameters the losses.
-        np.testing.assert_allclose(resumed["advantages"], whole["advantages"][1:], atol=1e-5)
-        np.testing.assert_allclose(resumed["param_sum"], whole["param_sum"], rtol=1e-6)
+        for name in ("params", "critic"):
+            assert resumed[name] == whole[name], name
 
 
 def test_a_value_for_failed_rows_counts_in_ppo(one: Run) -> None:
