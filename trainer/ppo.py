@@ -22,7 +22,7 @@ from tunix.rl.rl_cluster import Mode
 from trainer import advantage
 from trainer.failures import FailurePolicy
 from trainer.learner import Part, ShardedLearner
-from trainer.resume import free_restored_scalars
+from trainer.resume import free_restored_scalars, save_in_turn
 from trainer.rollout import RolloutArrays
 from trainer.setup_checks import check_critic
 
@@ -48,6 +48,7 @@ class ShardedPPOLearner(ShardedLearner, ppo_learner.PPOLearner):
         super().__init__(*args, **kwargs)
         actor, critic = self.rl_cluster.actor_trainer, self.rl_cluster.critic_trainer
         free_restored_scalars(critic.optimizer)
+        save_in_turn(actor, critic)
         if critic.train_steps != actor.train_steps:
             # Tunix saves one after the other: a run that is killed in between has only the first.
             logger.warning(

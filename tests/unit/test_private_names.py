@@ -10,7 +10,7 @@ import pytest
 from jax._src import distributed
 from jax._src.lib import _jax
 from tunix.rl import rl_cluster, rl_learner
-from tunix.sft import peft_trainer
+from tunix.sft import checkpoint_manager, peft_trainer
 
 
 def test_coordination_service() -> None:
@@ -34,6 +34,7 @@ def test_methods_of_the_client(name: str) -> None:
             ["_process_accumulated_batches", "_compute_trajectory_ids", "_last_iter_step"],
         ),
         (peft_trainer.PeftTrainer, ["_save_last_checkpoint", "_lora_enabled"]),
+        (checkpoint_manager.CheckpointManager, ["_checkpoint_manager"]),
         (rl_cluster.RLCluster, ["_get_mesh_and_logical_axis_rules_cm"]),
     ],
 )
