@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The pool: scores batches in child processes, whatever the reward functions do.
 
-Here which child gets which rows, the clock of every row, and what a dead child means; a child
-itself is handled in `reward_server.child_process`.
+Here which child gets which rows, the clock of every row, and what a dead child means; that there
+are children is the business of `reward_server.children`.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from reward_server.batch import (
     RewardFnInfo,
     RowError,
     RowStatus,
-    StartError,
     WorkersUnavailable,
 )
 from reward_server.calls import Call, Chunk, ranges_of
-from reward_server.child_process import ChildProcess, ChildSpec
+from reward_server.child_process import ChildSpec
+from reward_server.children import Children
 from reward_server.chunk_size import MAX_CHUNK, ChunkSize
 from reward_server.config import PoolConfig
 from reward_server.frames import Word
@@ -34,6 +34,7 @@ from reward_server.turns import Turns
 
 if TYPE_CHECKING:
     from reward_server.batch import Batch, Scores
+    from reward_server.child_process import ChildProcess
     from reward_server.config import RewardsConfig
 
 _TICK_S = 0.05
@@ -42,7 +43,6 @@ _STEAL_AFTER_NS = 50_000_000
 _REPORT_S = 10.0
 _LOSSES_TO_BLAME = 3
 _REPORT_ROWS = 8
-_MAX_BACKOFF_S = 30.0
 # Beats come every 50 ms; a machine under load may delay one.
 _BEAT_SLACK_S = 0.25
 # Memory is looked at twice a second, and a function can take a lot in between: what a process may
@@ -74,7 +74,7 @@ class Pool:
         self._config = config or PoolConfig()
         self._rewards = rewards.functions
         self._whole_groups = any(f.per == "group" for f in rewards.functions)
-        self._spec = ChildSpec(
+        spec = ChildSpec(
             rewards=rewards,
             tokenizer_path=None if tokenizer_path is None else os.fspath(tokenizer_path),
             # A chunk ends with a whole group.
@@ -96,16 +96,18 @@ class Pool:
         self._async_limit_s: float | None = None
         self._queue: Turns[Call] = Turns()
         self._calls: set[Call] = set()
-        self._children: set[ChildProcess] = set()
-        self._starting: dict[ChildProcess, asyncio.TimerHandle] = {}
-        self._idle: list[ChildProcess] = []
+        self._children = Children(
+            spec,
+            slots=self._config.slots,
+            start_timeout_s=self._config.start_timeout_s,
+            on_ready=self._on_ready,
+            on_frame=self._on_frame,
+            on_exit=self._on_exit,
+        )
         self._busy: dict[ChildProcess, Chunk] = {}
         self._chunk_ids = 0
         self._chunk_size = ChunkSize()
         self._monitor: asyncio.Task[None] | None = None
-        self._ready: asyncio.Future[None] | None = None
-        self._failures = 0
-        self._retry: asyncio.TimerHandle | None = None
         self._closed = False
 
     @property
@@ -145,10 +147,8 @@ class Pool:
             StartError: names the function and what it did wrong.
         """
         started = time.monotonic()
-        self._ready = asyncio.get_running_loop().create_future()
-        self._fill()
         try:
-            await self._ready
+            await self._children.start()
         except BaseException:
             await self.close()
             raise
@@ -170,7 +170,7 @@ class Pool:
             TimeoutError: the time ran out; rows not started are dropped.
             WorkersUnavailable: the pool is closed.
         """
-        if self._closed or self._ready is None or not self._ready.done():
+        if self._closed or not self._children.started:
             raise WorkersUnavailable("The pool is not running.")
         call = Call(batch, functions=len(self._rewards), columns=self._columns)
         if not batch.rows:
@@ -194,53 +194,23 @@ class Pool:
     async def close(self) -> None:
         """Kills every child with all of its processes and returns when they are gone."""
         self._closed = True
-        if self._retry is not None:
-            self._retry.cancel()
         if self._monitor is not None:
             self._monitor.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._monitor
-        children = list(self._children)
-        for child in children:
-            child.kill()
-        for child in children:
-            await child.exited.wait()
+        children = await self._children.close()
         for call in self._calls:
             if not call.done.done():
                 call.done.set_exception(WorkersUnavailable("The pool was closed."))
-        _logger.info("pool stopped children=%d", len(children))
+        _logger.info("pool stopped children=%d", children)
 
-    # Children: as many as slots and one more, of which at most `slots` work at a time.
-
-    def _fill(self) -> None:
-        self._retry = None
-        while not self._closed and len(self._children) < self.slots + 1:
-            try:
-                child = ChildProcess(self._spec, on_frame=self._on_frame, on_exit=self._on_exit)
-            except OSError as error:
-                self._on_failed(f"a child process cannot be started: {error}.")
-                self._fill_later()
-                return
-            self._children.add(child)
-            timer = asyncio.get_running_loop().call_later(self._config.start_timeout_s, child.kill)
-            self._starting[child] = timer
-
-    def _fill_later(self) -> None:
-        delay = min(_MAX_BACKOFF_S, 2.0**self._failures) if self._failures else 0.0
-        if self._retry is None and not self._closed:
-            self._retry = asyncio.get_running_loop().call_later(delay, self._fill)
+    # What children say.
 
     def _on_frame(self, child: ChildProcess, frame: dict[str, Any]) -> None:
-        kind = frame["type"]
-        if kind == "ready":
-            self._on_ready(child, frame)
-        elif kind == "failed":
-            if (timer := self._starting.pop(child, None)) is not None:
-                timer.cancel()
-            self._on_failed(frame["message"])
-        elif (chunk := self._busy.get(child)) is None or chunk.id != frame["id"]:
+        chunk, kind = self._busy.get(child), frame["type"]
+        if chunk is None or chunk.id != frame["id"]:
             return
-        elif kind == "error":
+        if kind == "error":
             error = RowError(
                 row=frame["row"],
                 reward_fn=self._rewards[frame["function"]].name,
@@ -254,9 +224,7 @@ class Pool:
         elif chunk.killed is None:
             self._on_done(child, chunk)
 
-    def _on_ready(self, child: ChildProcess, frame: dict[str, Any]) -> None:
-        self._starting.pop(child).cancel()
-        self._failures = 0
+    def _on_ready(self, frame: dict[str, Any]) -> None:
         self._reward_fns = tuple(
             dataclasses.replace(info, required_columns=tuple(columns))
             for info, columns in zip(self._reward_fns, frame["required_columns"], strict=True)
@@ -268,17 +236,7 @@ class Pool:
         ]
         self._async_limit_s = max(limits) + _BEAT_SLACK_S if limits else None
         self._columns = None if frame["columns"] is None else set(frame["columns"])
-        self._idle.append(child)
-        if self._ready is not None and not self._ready.done() and len(self._idle) >= self.slots:
-            self._ready.set_result(None)
         self._dispatch()
-
-    def _on_failed(self, message: str) -> None:
-        self._failures += 1
-        if self._ready is not None and not self._ready.done():
-            self._ready.set_exception(StartError(message))
-        elif not self._closed and self._ready is not None and self._ready.exception() is None:
-            _logger.error("child failed to start: %s", message)
 
     def _on_done(self, child: ChildProcess, chunk: Chunk) -> None:
         del self._busy[child]
@@ -287,43 +245,24 @@ class Pool:
         self._chunk_size.observe(count, time.monotonic() - chunk.sent)
         chunk.call.store(chunk)
         self._finish(chunk.call)
-        # One at a time, and only when another child is warm: a restart takes seconds.
-        if child.rows >= self._config.rows_per_child and self._idle and not self._starting:
-            _logger.debug("child recycled pid=%d rows=%d", child.pid, child.rows)
-            child.kill()
-        else:
-            self._idle.append(child)
+        self._children.give_back(child, recycle=child.rows >= self._config.rows_per_child)
         self._dispatch()
 
     def _on_exit(self, child: ChildProcess) -> None:
-        self._children.discard(child)
-        if child in self._idle:
-            self._idle.remove(child)
-        if (timer := self._starting.pop(child, None)) is not None:
-            timer.cancel()
-            self._on_failed(self._start_problem(child))
         if (chunk := self._busy.pop(child, None)) is not None and not self._closed:
             self._bury(chunk)
-        if self._ready is not None and self._ready.done():
-            self._fill_later()
         self._dispatch()
-
-    def _start_problem(self, child: ChildProcess) -> str:
-        name = self._rewards[child.shared.header[Word.FUNCTION]].name
-        return (
-            f"reward function {name!r} cannot be loaded: its process {child.exit_text} within"
-            f" start_timeout_s={self._config.start_timeout_s:g}; see its error output."
-        )
 
     # Rows: which go where, and what becomes of those of a dead child.
 
     def _dispatch(self) -> None:
-        while self._idle and len(self._busy) < self.slots and not self._closed:
+        idle = self._children.idle
+        while idle and len(self._busy) < self.slots and not self._closed:
             call = self._queue.take()
             if call is None:
                 return
             start, end = call.take(self._chunk_rows())
-            child = self._idle.pop()
+            child = idle.pop()
             self._chunk_ids += 1
             chunk = Chunk(
                 id=self._chunk_ids,
@@ -360,7 +299,7 @@ class Pool:
             unstarted = chunk.end - chunk.start - row - 1
             if row < 0 or unstarted < 1 or now - started < _STEAL_AFTER_NS or chunk.killed:
                 continue
-            if not self._idle or len(self._busy) >= self.slots:
+            if not self._children.idle or len(self._busy) >= self.slots:
                 return
             # A row that the child starts in this instant is scored twice and counted once.
             stop = row + 1 + unstarted // 2
@@ -443,7 +382,7 @@ class Pool:
         for child, chunk in list(self._busy.items()):
             self._check_time(child, chunk)
         if memory:
-            for child in list(self._children):
+            for child in list(self._children.all):
                 self._check_memory(child)
         self._steal()
         self._report()

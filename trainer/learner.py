@@ -38,7 +38,13 @@ from trainer.in_process import InProcessReward
 from trainer.micro_batches import merge_local, row_ids_of
 from trainer.paths.choose import check_reward_fns, make_path
 from trainer.paths.path import SampledPart, StepRewards
-from trainer.reporting import StepReport, length_stats, tunix_metrics
+from trainer.reporting import (
+    StepReport,
+    length_stats,
+    make_report,
+    sample_texts,
+    tunix_metrics,
+)
 from trainer.resume import free_restored_scalars, save_last_checkpoint, unfinished_batches
 from trainer.rollout import RolloutArrays
 from trainer.sampling import Sampling, rollouts_tree
@@ -310,7 +316,10 @@ class ShardedLearner(rl_learner.RLLearner):
             | {"reward_wait_s": (rewards.wait_s, np.sum)},
             mode=mode,
         )
-        samples = self._samples(step_rewards, rewards.values)
+        samples = []
+        if self._on_step is not None:
+            decode = self.rl_cluster.tokenizer.decode
+            samples = sample_texts(step_rewards.rollouts, rewards.values, decode)
         contributions = step_rewards.contributions(rewards.values, sizes)
         slices = layout.merged_parts(sizes)
         parts = [
@@ -435,17 +444,13 @@ class ShardedLearner(rl_learner.RLLearner):
         self.rl_cluster.buffer_metrics(values, mode=mode)
         if self._on_step is not None:
             self._on_step(
-                StepReport(
+                make_report(
+                    metrics,
+                    lengths,
+                    names,
                     step=self.rl_cluster.global_steps,
                     mode=str(mode),
                     rows=n,
-                    rows_failed=int(metrics["n_failed"]),
-                    reward_mean=float(metrics["mean"]),
-                    per_function={
-                        name: float(mean)
-                        for name, mean in zip(names, metrics["fn_mean"], strict=True)
-                    },
-                    completion_length_mean=float(lengths["mean"]),
                     reward_wait_s=wait_s,
                     samples=samples,
                 )
@@ -454,19 +459,3 @@ class ShardedLearner(rl_learner.RLLearner):
     def _dump_rows(self, step_rewards: StepRewards, rewards: codec.RowRewards) -> None:
         assert self._dump is not None
         self._dump.write(step_rewards.rollouts, rewards)
-
-    def _samples(
-        self, step_rewards: StepRewards, packed: NDArray[np.float32], count: int = 4
-    ) -> list[tuple[str, str, float]]:
-        if self._on_step is None:
-            return []
-        owned = step_rewards.rollouts
-        ids = owned.completion_ids[:count]
-        lengths = codec.completion_lengths(ids, owned.end_token_ids)
-        decode = self.rl_cluster.tokenizer.decode
-        return [
-            (prompt, decode(row[:size].tolist()), float(total) if ok else float("nan"))
-            for prompt, row, size, (total, _, ok) in zip(
-                owned.prompts[:count], ids, lengths, packed[:count, -3:], strict=True
-            )
-        ]

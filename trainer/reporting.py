@@ -2,18 +2,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a micro-batch earned, as Tunix's metrics and as a report. All values are global.
 
-Legend: B global rows, T tokens, F reward functions.
+Legend: B global rows, b local rows, T tokens, F reward functions.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 from jaxtyping import Array, Bool
+from numpy.typing import NDArray
+
+from trainer.codec import LocalRollouts, completion_lengths
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +44,59 @@ class StepReport:
     completion_length_mean: float
     reward_wait_s: float
     samples: list[tuple[str, str, float]]
+
+
+def make_report(
+    metrics: dict[str, Any], lengths: dict[str, Any], names: Sequence[str], **others: Any
+) -> StepReport:
+    """Makes the report of a micro-batch.
+
+    Args:
+        metrics: of `trainer.advantage.reward_step`.
+        lengths: of `length_stats`.
+        names: the F reward functions.
+        others: the other fields, as they are.
+    """
+    return StepReport(
+        rows_failed=int(metrics["n_failed"]),
+        reward_mean=float(metrics["mean"]),
+        per_function={
+            name: float(mean) for name, mean in zip(names, metrics["fn_mean"], strict=True)
+        },
+        completion_length_mean=float(lengths["mean"]),
+        **others,
+    )
+
+
+def sample_texts(
+    owned: LocalRollouts,
+    packed: NDArray[np.float32],
+    decode: Callable[[list[int]], str],
+    *,
+    count: int = 4,
+) -> list[tuple[str, str, float]]:
+    """Decodes a few rows for people to look at.
+
+    Args:
+        owned: rows of this process.
+        packed: float32 [b, 2 F + 3], their rewards, see `trainer.advantage.pack`.
+        decode: gives the text of ids, special tokens too.
+        count: how many, from the first.
+
+    Returns:
+        (prompt, completion, total) of each; NaN for a row without a reward.
+    """
+    ids = owned.completion_ids[:count]
+    return [
+        (prompt, decode(row[:size].tolist()), float(total) if ok else float("nan"))
+        for prompt, row, size, (total, _, ok) in zip(
+            owned.prompts[:count],
+            ids,
+            completion_lengths(ids, owned.end_token_ids),
+            packed[:count, -3:],
+            strict=True,
+        )
+    ]
 
 
 @jax.jit

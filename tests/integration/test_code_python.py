@@ -139,12 +139,14 @@ async def test_killed_child_takes_its_sandbox_along(tokenizer):
     tests = [{"type": "call", "function": "square", "arguments": [2], "result": 4}]
     async with running(tokenizer) as pool:
         # Three children, two slots and a spare one, are through with their probe rows.
-        assert await eventually(lambda: len(zygotes() - before) == 3 and not pool._starting)
+        assert await eventually(
+            lambda: len(zygotes() - before) == 3 and not pool._children.starting
+        )
         task = asyncio.create_task(pool.score(batch(tokenizer, [hang], [tests]), timeout_s=60))
         # The run and what it has forked.
         assert await eventually(lambda: len(_jailed(zygotes() - before)) == 2)
         jailed = _jailed(zygotes() - before)
-        (child,) = [c for c in pool._children if c in pool._busy]
+        (child,) = [c for c in pool._children.all if c in pool._busy]
         os.kill(child.pid, signal.SIGKILL)
         assert await eventually(lambda: not any(p.is_running() for p in jailed))
         task.cancel()

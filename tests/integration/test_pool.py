@@ -114,7 +114,7 @@ async def test_start_timeout_kills(tokenizer):
     pool = Pool(RewardsConfig(functions=functions), tokenizer, config)
     with pytest.raises(StartError, match=r"'faulty' cannot be loaded: its process .* within"):
         await pool.start()
-    assert not pool._children
+    assert not pool._children.all
 
 
 async def test_memory_limit(tokenizer):
@@ -270,7 +270,7 @@ async def test_start_names_what_is_wrong(tokenizer, function, message):
     pool = Pool(RewardsConfig(functions=(function,)), tokenizer, PoolConfig(slots=1))
     with pytest.raises(StartError, match=message):
         await pool.start()
-    assert not pool._children
+    assert not pool._children.all
 
 
 async def test_slow_tail_is_stolen(tokenizer):
@@ -319,7 +319,7 @@ async def test_waiting_call_is_logged(tokenizer, monkeypatch, caplog):
 async def test_lost_idle_child_is_replaced(tokenizer):
     """A child that dies while it has nothing to do costs no row."""
     async with pools.running(tokenizer, pools.fn("length"), slots=1) as pool:
-        for child in list(pool._children):
+        for child in list(pool._children.all):
             os.kill(child.pid, signal.SIGKILL)
         scores = await pool.score(pools.batch(["abc"] * 5), timeout_s=30)
     assert scores.rewards[:, 0].tolist() == [3.0] * 5
@@ -379,7 +379,7 @@ async def test_children_are_recycled(tokenizer):
     async with pools.running(tokenizer, pools.fn("pid"), slots=1, rows_per_child=20) as pool:
         first = await pool.score(pools.batch(["a"] * 100), timeout_s=30)
         for _ in range(100):
-            if not pool._starting and len(pool._children) == 2:
+            if not pool._children.starting and len(pool._children.all) == 2:
                 break
             await asyncio.sleep(0.05)
         second = await pool.score(pools.batch(["a"] * 100), timeout_s=30)
