@@ -47,7 +47,15 @@ class StepReport:
 
 
 def make_report(
-    metrics: dict[str, Any], lengths: dict[str, Any], names: Sequence[str], **others: Any
+    metrics: dict[str, Any],
+    lengths: dict[str, Any],
+    names: Sequence[str],
+    *,
+    step: int,
+    mode: str,
+    rows: int,
+    reward_wait_s: float,
+    samples: list[tuple[str, str, float]],
 ) -> StepReport:
     """Makes the report of a micro-batch.
 
@@ -55,16 +63,24 @@ def make_report(
         metrics: of `trainer.advantage.reward_step`.
         lengths: of `length_stats`.
         names: the F reward functions.
-        others: the other fields, as they are.
+        step: as in `StepReport`.
+        mode: as there.
+        rows: as there.
+        reward_wait_s: as there.
+        samples: as there.
     """
     return StepReport(
+        step=step,
+        mode=mode,
+        rows=rows,
         rows_failed=int(metrics["n_failed"]),
         reward_mean=float(metrics["mean"]),
         per_function={
             name: float(mean) for name, mean in zip(names, metrics["fn_mean"], strict=True)
         },
         completion_length_mean=float(lengths["mean"]),
-        **others,
+        reward_wait_s=reward_wait_s,
+        samples=samples,
     )
 
 
