@@ -10,10 +10,8 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from trainer.agreement import Agreement, Attempt
+from trainer.columns import checked_batch
 from trainer.errors import ProcessesDisagree
 
 logger = logging.getLogger(__name__)
@@ -71,7 +69,7 @@ class AgreedBatches:
             value: dict[str, Any] = {"rows": 0, "digest": "", "length": 0, "shards": []}
             stop = self._stop_reason()
             if attempt.value is not None:
-                attempt = Attempt(functools.partial(_checked_batch, attempt.value))
+                attempt = Attempt(functools.partial(checked_batch, attempt.value))
             if attempt.value is not None:
                 prompts = attempt.value["prompts"]
                 value = {
@@ -97,34 +95,6 @@ class AgreedBatches:
             self._on_prompt_length(max(v["length"] for v in values))
             number += 1
             yield attempt.value
-
-
-def _checked_batch(batch: Any) -> dict[str, Any]:
-    """Checks the columns of a batch; prompts become strings."""
-    if "prompts" not in batch:
-        raise ValueError(f"a batch must have the column 'prompts', got {sorted(batch)}.")
-    prompts = [str(p) for p in batch["prompts"]]
-    for name, values in batch.items():
-        if len(values) != len(prompts):
-            raise ValueError(
-                f"column {name!r} must have one value per prompt ({len(prompts)}),"
-                f" got {len(values)}."
-            )
-    columns = {
-        name: values
-        if isinstance(values, np.ndarray) and values.ndim == 1
-        else _object_array(values)
-        for name, values in batch.items()
-    }
-    return {**columns, "prompts": np.array(prompts, dtype=object)}
-
-
-def _object_array(values: Any) -> NDArray[np.object_]:
-    """A 1-D array of Python values, so that Tunix repeats rows and not what is in them."""
-    out = np.empty(len(values), dtype=object)
-    for i, value in enumerate(values):
-        out[i] = value
-    return out
 
 
 def _check_batches(values: list[dict[str, Any]], place: str, *, replicated: bool) -> None:
