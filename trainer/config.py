@@ -62,7 +62,8 @@ class RewardClientConfig:
     Attributes:
         endpoint: reward server of this process: "unix:PATH" or "HOST:PORT".
         timeout_s: seconds for the rewards of one batch, retries included.
-        connect_timeout_s: seconds to wait for the server when training starts.
+        connect_timeout_s: seconds that the server has to be ready when training starts; a reward
+            function may take 120 of them to load.
         call_bytes: most bytes of token ids and text in one call; larger batches are split by rows.
         tls_ca: PEM file of the CA that signed the server's certificate; None for no TLS.
         tls_cert: PEM file of the certificate to show; with tls_key only.
@@ -72,7 +73,7 @@ class RewardClientConfig:
 
     endpoint: str
     timeout_s: float = 300.0
-    connect_timeout_s: float = 60.0
+    connect_timeout_s: float = 180.0
     call_bytes: int = DEFAULT_CALL_BYTES
     tls_ca: str | os.PathLike[str] | None = None
     tls_cert: str | os.PathLike[str] | None = None

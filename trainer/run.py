@@ -189,6 +189,7 @@ def run(config: RunConfig) -> str:
             reward_fns=RewardClient(
                 config.reward_endpoint,
                 timeout_s=config.reward_timeout,
+                connect_timeout_s=config.reward_start_timeout,
                 **config.reward_credentials,
             ),
             data="replicated",

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import TYPE_CHECKING, Literal
 
 from trainer import recipes
@@ -36,6 +37,7 @@ class RunConfig:
         reward_tls_cert: PEM file of the certificate to show the server.
         reward_tls_key: PEM file of its private key.
         reward_token_file: file of the token to show the server.
+        reward_start_timeout: longest wait for the reward server to be ready, in seconds.
         reward_path: how rows get to it, see `trainer.paths`.
         recipe: name of a recipe.
         algorithm: one of `ALGORITHMS`.
@@ -56,6 +58,7 @@ class RunConfig:
         checkpoint_dir: folder of checkpoints that all processes share; a run goes on from the
             last one in it. None keeps none.
         checkpoint_every: steps between checkpoints.
+        log_level: least level of this package's log lines.
     """
 
     reward_endpoint: str
@@ -63,6 +66,7 @@ class RunConfig:
     reward_tls_cert: str | None = None
     reward_tls_key: str | None = None
     reward_token_file: str | None = None
+    reward_start_timeout: float = 180.0
     reward_path: Literal["grpc", "callback"] = "grpc"
     recipe: str
     algorithm: str = "grpo"
@@ -82,6 +86,7 @@ class RunConfig:
     max_failed_fraction: float = 0.25
     checkpoint_dir: Path | None = None
     checkpoint_every: int = 10
+    log_level: str = "WARNING"
 
     def __post_init__(self) -> None:
         """Checks the values.
@@ -114,8 +119,8 @@ class RunConfig:
             raise ValueError(f"--steps must be >= 1, got {self.steps}.")
         if not 0 <= self.seed < 2**31:
             raise ValueError(f"--seed must be in [0, 2**31), got {self.seed}.")
-        for name in ("agreement_timeout", "reward_timeout"):
-            if not getattr(self, name) > 0:
+        for name in ("agreement_timeout", "reward_timeout", "reward_start_timeout"):
+            if not 0 < getattr(self, name) < math.inf:
                 flag = name.replace("_", "-")
                 raise ValueError(f"--{flag} must be > 0 seconds, got {getattr(self, name)}.")
         if self.checkpoint_every < 1:

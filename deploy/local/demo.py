@@ -213,12 +213,24 @@ def make_parser() -> argparse.ArgumentParser:
         "--lora-rank",
         type=int,
         metavar="R",
-        help="train LoRA matrices of this rank; 0: all weights",
+        help="train LoRA matrices of this rank; 0 trains all weights (default: the recipe's)",
     )
-    add("--out", type=Path, default=Path("runs/demo"), metavar="DIR", help="folder for results")
+    add(
+        "--out",
+        type=Path,
+        default=Path("runs/demo"),
+        metavar="DIR",
+        help="folder for results (default: %(default)s)",
+    )
     add("--steps", type=int, metavar="N", help="training steps (default: the recipe's)")
     add("--devices-per-process", type=int, metavar="K", help="CPU devices (default: the recipe's)")
-    add("--timeout", type=float, default=3600.0, metavar="S", help="bound for training, seconds")
+    add(
+        "--timeout",
+        type=float,
+        default=3600.0,
+        metavar="S",
+        help="longest time for the training in seconds (default: %(default)g)",
+    )
     return parser
 
 

@@ -171,7 +171,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     add("--slots", type=int, default=1, metavar="N", help="child processes of each (default: 1)")
     add("--cpu-devices", type=int, metavar="K", help="train on K CPU devices in each process")
-    add("--timeout", type=float, metavar="S", help="bound for the training in seconds")
+    add("--timeout", type=float, metavar="S", help="longest time for the training in seconds")
     return parser
 
 

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import io
 import re
@@ -146,19 +145,10 @@ def expand(argument, values):
 
 
 def _parse(parser, arguments):
-    """Parses arguments whose flags are all written out; returns them or what is wrong."""
+    """Parses arguments; returns them or what is wrong."""
     out = io.StringIO()
     with contextlib.redirect_stderr(out):
         try:
-            parsed = parser.parse_args(arguments)
+            return parser.parse_args(arguments), ""
         except SystemExit:
             return None, out.getvalue().strip().splitlines()[-1]
-    known = set(parser._option_string_actions)
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            known |= set(action.choices[parsed.command]._option_string_actions)
-    for argument in arguments:
-        name = argument.partition("=")[0]
-        if name.startswith("--") and name not in known:
-            return None, f"{name} is no flag"
-    return parsed, ""

@@ -19,44 +19,37 @@ from shardward.v1 import reward_pb2_grpc
 from reward_server import cli
 from tests.integration import service
 
+SERVICE = [
+    "--listen",
+    "--insecure-bind",
+    "--health-listen",
+    "--metrics-listen",
+    "--tls-cert",
+    "--tls-key",
+    "--tls-client-ca",
+    "--token-file",
+    "--max-queue-mb",
+    "--drain-s",
+    "--log-json",
+    "--log-level",
+]
+FILES = ["--tokenizer", "--rewards", "--slots", "--max-child-mb"]
+WORKERS = [
+    "--workers",
+    "--worker-slots",
+    "--workers-tls-ca",
+    "--workers-tls-cert",
+    "--workers-tls-key",
+    "--workers-token-file",
+]
 FLAGS = {
-    "serve": [
-        "--listen",
-        "--tokenizer",
-        "--rewards",
-        "--slots",
-        "--max-child-mb",
-        "--drain-s",
-        "--max-queue-mb",
-        "--insecure-bind",
-        "--tls-cert",
-        "--tls-key",
-        "--tls-client-ca",
-        "--token-file",
-        "--health-listen",
-        "--metrics-listen",
-        "--log-json",
-        "--log-level",
-        "--workers",
-        "--worker-slots",
-        "--workers-tls-ca",
-        "--workers-tls-cert",
-        "--workers-tls-key",
-        "--workers-token-file",
-    ],
-    "score": ["FILE", "--rewards", "--tokenizer", "--out", "--only-failed", "--slots"],
-    "rewards": [
-        "NAME",
-        "FN",
-        "--column",
-        "--completion",
-        "--rewards",
-        "--timeout-s",
-        "--slots",
-    ],
+    "serve": [*FILES, *WORKERS, *SERVICE],
+    "worker": [*FILES, *SERVICE],
     "check": ["ADDR", "--timeout-s", "--tls-ca", "--tls-cert", "--tls-key", "--token-file"],
+    "score": ["FILE", "--rewards", "--tokenizer", "--out", "--only-failed", "--slots"],
+    "rewards": ["NAME"],
+    "rewards test": ["FN", "--column", "--completion", "--rewards", "--timeout-s", "--slots"],
 }
-FLAGS["worker"] = FLAGS["serve"][:-6]
 
 
 @pytest.fixture

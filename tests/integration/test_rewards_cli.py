@@ -106,8 +106,8 @@ def test_values_of_examples_are_computed():
 def test_an_unknown_name_is_a_configuration_error():
     """The nearest name is offered."""
     assert "the nearest is 'gsm8k'" in run("gsm", code=3)
-    assert "must name a function" in run("test", code=3)
-    assert "must be `test` before a function" in run("gsm8k", "arithmetic", code=3)
+    assert "the following arguments are required: FN" in run("test", code=2)
+    assert "unrecognized arguments: arithmetic" in run("gsm8k", "arithmetic", code=2)
 
 
 def test_a_function_that_survives(mine):

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 import subprocess
 import sys
 
@@ -12,19 +13,17 @@ import pytest
 
 from deploy.local import demo
 from deploy.local.launch import fill
-from trainer import cli, recipes
+from reward_server.config import RewardsConfig
+from reward_server.decode import Tokenizer
+from reward_server.flags import build_parser
+from trainer import cli, codec, flags, recipes
 from trainer.errors import InvalidRequest, ProcessesDisagree, Unavailable
 from trainer.run_config import ConfigError, RunConfig, in_cluster, parse_mesh
 
 REQUIRED = ["--reward-endpoint", "unix:/tmp/s", "--recipe", "tiny"]
 PEERS = ["--coordinator", "a:1", "--num-processes", "2", "--process-id", "1"]
 FLAGS = [
-    "--reward-endpoint",
-    "--reward-tls-ca",
-    "--reward-tls-cert",
-    "--reward-tls-key",
-    "--reward-token-file",
-    "--reward-path",
+    "--version",
     "--recipe",
     "--algorithm",
     "--task",
@@ -32,18 +31,29 @@ FLAGS = [
     "--steps",
     "--mesh",
     "--seed",
+    "--reward-endpoint",
+    "--print-server-flags",
+    "--reward-start-timeout",
+    "--reward-timeout",
+    "--reward-path",
+    "--on-failed-row",
+    "--max-failed-fraction",
+    "--reward-tls-ca",
+    "--reward-tls-cert",
+    "--reward-tls-key",
+    "--reward-token-file",
     "--out",
     "--dump-rollouts",
+    "--checkpoint-dir",
+    "--checkpoint-every",
+    "--log-level",
     "--coordinator",
     "--num-processes",
     "--process-id",
     "--agreement-timeout",
-    "--reward-timeout",
-    "--on-failed-row",
-    "--max-failed-fraction",
-    "--checkpoint-dir",
-    "--checkpoint-every",
 ]
+# These end the command, and are no setting of a run.
+PRINTING = {"--version", "--print-server-flags"}
 
 
 def flags_of(parser):
@@ -64,7 +74,7 @@ def test_flags_are_frozen():
 def test_one_flag_for_each_field(parser, config):
     """Flags have the names of the config's fields."""
     fields = {"--" + field.name.replace("_", "-") for field in dataclasses.fields(config)}
-    assert set(flags_of(parser)) == fields
+    assert set(flags_of(parser)) - PRINTING == fields
 
 
 def test_defaults():
@@ -73,6 +83,18 @@ def test_defaults():
     assert config.mesh is None
     assert config.coordinator is None
     assert config.agreement_timeout == 600
+
+
+def test_server_flags_start_the_server_of_a_recipe(capsys):
+    """What is printed are flags of `reward-server serve`, with files that are there."""
+    with pytest.raises(SystemExit) as end:
+        cli.main(["--recipe", "tiny", "--print-server-flags"])
+    assert end.value.code == cli.OK
+    printed = shlex.split(capsys.readouterr().out)
+    given = build_parser().parse_args(["serve", *printed])
+    assert RewardsConfig.load(given.rewards).functions
+    ours = codec.tokenizer_fingerprint(recipes.load("tiny").tokenizer())
+    assert Tokenizer.load(given.tokenizer).fingerprint == ours
 
 
 def test_all_flags():
@@ -94,6 +116,9 @@ def test_all_flags():
         ([*REQUIRED, "--mesh", "fsdp=0"], "--mesh must be like"),
         ([*REQUIRED, "--seed", "-1"], "--seed must be in"),
         ([*REQUIRED, "--agreement-timeout", "0"], "--agreement-timeout must be > 0"),
+        ([*REQUIRED, "--reward-start-timeout", "inf"], "--reward-start-timeout must be > 0"),
+        ([*REQUIRED, "--log-level", "loud"], "invalid choice: 'LOUD'"),
+        (["--recipe", "tiny", "--print-server-flags", "--task", "gcd"], "--task must be left out"),
         ([*REQUIRED, "--coordinator", "a:1"], "must be given together"),
         ([*REQUIRED, *PEERS, "--process-id", "2"], "--process-id must be in [0, 2)"),
         ([*REQUIRED, *PEERS, "--coordinator", "a"], "--coordinator must be HOST:PORT"),
@@ -110,7 +135,7 @@ def test_wrong_usage_is_exit_code_2(wrong, message, capsys):
     """A wrong flag ends with usage, its name and code 2."""
     with pytest.raises(SystemExit) as error:
         cli.parse(wrong)
-    assert error.value.code == cli.USAGE
+    assert error.value.code == flags.USAGE
     assert message in capsys.readouterr().err
 
 
