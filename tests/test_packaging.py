@@ -8,6 +8,7 @@ import importlib.metadata
 import re
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -36,8 +37,26 @@ def test_the_wheel_holds_all_three_roots(tmp_path):
         assert f"shardward/v1/{stub}.proto" in names
     assert "shardward/v1/reward_pb2_grpc.py" in names
     assert "reward_server/reward_fns/gsm8k.py" in names
+    # Type checkers read annotations only where this file says that there are some.
+    assert {f"{root}/py.typed" for root in roots} <= set(names)
     assert "reward-server = reward_server.cli:main" in commands
     assert not [name for name in names if "test" in name or name.endswith(".pyc")]
+
+
+def test_the_sdist_holds_what_the_wheel_is_made_of(tmp_path):
+    """No file of another folder that happens to have the same name."""
+    command = [sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", tmp_path]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout.decode() + done.stderr.decode()
+    (sdist,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        names = [name.partition("/")[2] for name in archive.getnames()]
+    roots = {name.partition("/")[0] for name in names}
+    assert roots - {"PKG-INFO", ".gitignore"} == {
+        *("trainer", "reward_server", "protos"),
+        *("README.md", "LICENSE", "CHANGELOG.md", "pyproject.toml"),
+    }
+    assert "trainer/recipes/tiny_tokenizer/tokenizer.json" in names
 
 
 def closure(name, extras=frozenset(), seen=None):

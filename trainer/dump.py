@@ -7,19 +7,16 @@
 
 from __future__ import annotations
 
-import json
-import logging
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from trainer.codec import LocalRollouts, RowRewards, completion_lengths
+from trainer.json_lines import JsonLines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
-
-logger = logging.getLogger(__name__)
 
 _OWN_KEYS = (
     *("step", "mode", "row_id", "group_id", "prompt", "completion"),
@@ -31,43 +28,22 @@ class RolloutDump:
     """Writes the rows that a process owns, a line each, once their rewards have come.
 
     When a file is there already, the lines of the steps before the first one written are kept: a
-    run that goes on from a checkpoint adds to it.
+    run that goes on from a checkpoint adds to it. What can't be written is logged, see
+    `trainer.json_lines`.
     """
 
     def __init__(self, file: Path, *, decode: Callable[[list[int]], str]) -> None:
         """Takes the file, and what decodes the ids of a completion."""
-        self._file = file
+        self._lines = JsonLines(file)
         self._decode = decode
         self._started = False
-        self._failed = False
 
     def write(self, rollouts: LocalRollouts, rewards: RowRewards) -> None:
-        """Writes rows; when that fails it is logged, once, and no more is written.
-
-        An error here would be one process's own, while the others go on to wait for it.
-        """
-        if self._failed:
-            return
-        try:
-            if not self._started:
-                self._keep_before(rollouts.step)
-                self._started = True
-            lines = "".join(
-                json.dumps(row) + "\n" for row in _rows(rollouts, rewards, self._decode)
-            )
-            with self._file.open("a", encoding="utf-8") as out:
-                out.write(lines)
-        except Exception as error:  # noqa: BLE001 - a full disk must not end the training
-            self._failed = True
-            logger.warning("rollouts are not dumped any more file=%s: %s", self._file, error)
-
-    def _keep_before(self, step: int) -> None:
-        kept = []
-        if self._file.exists():
-            with self._file.open(encoding="utf-8") as lines:
-                # Whole lines: the last one of a killed run may be cut.
-                kept = [x for x in lines if x.endswith("\n") and json.loads(x)["step"] < step]
-        self._file.write_text("".join(kept), encoding="utf-8")
+        """Writes rows; never raises."""
+        if not self._started:
+            self._started = True
+            self._lines.keep(lambda line: bool(line["step"] < rollouts.step))
+        self._lines.write(_rows(rollouts, rewards, self._decode))
 
 
 def decoder(tokenizer: Any) -> Callable[[list[int]], str]:

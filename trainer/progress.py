@@ -9,18 +9,23 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import json
+import logging
+import math
 import sys
 import time
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from tqdm import tqdm
+
+from trainer.json_lines import JsonLines
 
 if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
     from trainer.reporting import StepReport
+
+logger = logging.getLogger(__name__)
 
 # Rewards of single steps are noisy: the first and the last of a run are means over this many.
 WINDOW = 10
@@ -37,10 +42,11 @@ class Progress:
     come one or two steps late.
 
     Attributes:
-        rewards: mean reward of each step.
+        rewards: mean reward of each step; NaN where no row had one.
         rows: rows scored by all processes.
         rows_failed: rows without a reward.
         reward_wait_s: seconds that this process waited for rewards.
+        done: steps of the whole run that are done, those before the checkpoint too.
         accuracy_before: of the policy before the first step, if it was measured.
     """
 
@@ -71,12 +77,11 @@ class Progress:
         self.accuracy_before: float | None = None
         self._steps = steps
         self._stack = contextlib.ExitStack()
-        self._file = None
+        self.done = done
+        self._file: JsonLines | None = None
         if folder is not None:
-            file = folder / _FILE
-            kept = self._keep(file, done)
-            self._file = self._stack.enter_context(file.open("w", encoding="utf-8", buffering=1))
-            self._file.writelines(kept)
+            self._file = JsonLines(folder / _FILE)
+            self._take_over(self._file.keep(lambda line: _Kept.of(line).step < done))
         self._terminal = show and sys.stderr.isatty()
         self._lines = show and not self._terminal
         self._show_samples = show_samples if show else 0
@@ -104,18 +109,21 @@ class Progress:
             self._write(self._waiting.popleft(), None)
         self._stack.close()
 
-    def _keep(self, file: Path, done: int) -> list[str]:
-        """Takes over the lines of the steps that a checkpoint has seen."""
-        if not done or not file.exists():
-            return []
-        kept = file.read_text(encoding="utf-8").splitlines(keepends=True)[:done]
-        for line in map(json.loads, kept):
-            self.rewards.append(line["reward_mean"])
-            self.rows += line["rows"]
-            self.rows_failed += line["rows_failed"]
-            self.reward_wait_s += line["reward_wait_s"]
+    def _take_over(self, lines: list[dict[str, Any]]) -> None:
+        """Counts the lines of the steps that a checkpoint has seen."""
+        for line in lines:
+            kept = _Kept.of(line)
+            self.rewards.append(kept.reward)
+            self.rows += kept.rows
+            self.rows_failed += kept.rows_failed
+            self.reward_wait_s += kept.reward_wait_s
             self.accuracy_before = line.get("accuracy_before", self.accuracy_before)
-        return kept
+        if len(lines) < self.done:
+            logger.warning(
+                "metrics of steps before are missing lines=%d steps=%d: totals are of the rest",
+                len(lines),
+                self.done,
+            )
 
     def start_clock(self) -> None:
         """Starts to count the time of steps."""
@@ -157,8 +165,9 @@ class Progress:
                 "samples": report.samples,
             }
         )
-        if len(self.rewards) == 1:
+        if self.done == 0:
             self._waiting[-1]["accuracy_before"] = self.accuracy_before
+        self.done += 1
         self._show(report, report.rows / max(step_s, 1e-9))
 
     def on_loss(self, loss: float) -> None:
@@ -169,7 +178,7 @@ class Progress:
 
     def _write(self, line: dict[str, Any], loss: float | None) -> None:
         if self._file is not None:
-            self._file.write(json.dumps({**line, "loss": loss}) + "\n")
+            self._file.write([{**line, "loss": loss}])
 
     def _show(self, report: StepReport, rows_per_s: float) -> None:
         # None until the first update has run.
@@ -178,11 +187,11 @@ class Progress:
             f"reward={report.reward_mean:.3f}{loss}"
             f" rows/s={rows_per_s:.0f} reward_wait={report.reward_wait_s * 1e3:.0f}ms"
         )
-        due = (len(self.rewards) - 1) % self._show_samples_every == 0
+        done, now = self.done, time.monotonic()
+        due = (done - 1) % self._show_samples_every == 0
         for prompt, completion, reward in report.samples[: self._show_samples] if due else ():
             text = f"{prompt[-_PROMPT_TAIL:]!r} -> {completion!r}"
-            tqdm.write(f"  step {len(self.rewards)} reward {reward:.2f}: {text}", file=sys.stderr)
-        done, now = len(self.rewards), time.monotonic()
+            tqdm.write(f"  step {done} reward {reward:.2f}: {text}", file=sys.stderr)
         if self._terminal:
             self._bar.set_postfix_str(shown, refresh=False)
             self._bar.update()
@@ -191,5 +200,33 @@ class Progress:
             print(f"step {done}/{self._steps} {shown}", file=sys.stderr, flush=True)  # noqa: T201
 
 
+class _Kept(NamedTuple):
+    """What a line of a metrics file adds to the totals."""
+
+    step: int
+    reward: float
+    rows: int
+    rows_failed: int
+    reward_wait_s: float
+
+    @classmethod
+    def of(cls, line: dict[str, Any]) -> _Kept:
+        """Reads a line.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is no line of a metrics file.
+        """
+        reward = line["reward_mean"]
+        return cls(
+            step=int(line["step"]),
+            reward=float("nan") if reward is None else float(reward),
+            rows=int(line["rows"]),
+            rows_failed=int(line["rows_failed"]),
+            reward_wait_s=float(line["reward_wait_s"]),
+        )
+
+
 def _mean(values: list[float]) -> float:
-    return sum(values) / len(values) if values else float("nan")
+    """Mean of the values that are numbers: a step whose rows all failed has none."""
+    there = [value for value in values if math.isfinite(value)]
+    return sum(there) / len(there) if there else float("nan")

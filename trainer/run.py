@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
@@ -25,14 +24,13 @@ from tunix.sft import hooks
 from trainer import peers
 from trainer.algorithms import ShardedDAPOLearner, ShardedDrGRPOLearner, ShardedGRPOLearner
 from trainer.client import RewardClient
+from trainer.json_lines import write_json
 from trainer.progress import Progress
 from trainer.recipes.recipe import RecipeError
 from trainer.rollout import ShardedRollout
 from trainer.run_config import ConfigError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from jax.sharding import Mesh
 
     from trainer.recipes.recipe import Recipe, Settings
@@ -216,7 +214,7 @@ def run(config: RunConfig) -> str:
         after = recipe.accuracy(cluster.rollout, seed=config.seed)
     _say_share(first, "accuracy after", after)
     if first:
-        _write(
+        write_json(
             config.out / "train.json",
             {
                 "recipe": recipe.name,
@@ -224,7 +222,7 @@ def run(config: RunConfig) -> str:
                 "processes": jax.process_count(),
                 "mesh": dict(mesh.shape),
                 "seed": config.seed,
-                "steps": len(progress.rewards),
+                "steps": progress.done,
                 "rows": progress.rows,
                 "rows_failed": progress.rows_failed,
                 "reward_first": progress.reward_first,
@@ -252,7 +250,3 @@ def _say(first: bool, text: str) -> None:
 def _say_share(first: bool, what: str, share: float | None) -> None:
     if share is not None:
         _say(first, f"{what}: {share:.3f}")
-
-
-def _write(file: Path, values: dict[str, Any]) -> None:
-    file.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")

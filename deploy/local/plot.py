@@ -29,12 +29,14 @@ def draw(metrics: Path, summary: dict[str, Any], file: Path) -> None:
         file: PNG to write.
     """
     lines = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()]
-    rewards = np.array([line["reward_mean"] for line in lines])
+    # None, where no row of a step had a reward, becomes NaN: a gap.
+    rewards = np.array([line["reward_mean"] for line in lines], np.float64)
     steps = np.arange(1, len(rewards) + 1)
     figure, axes = plt.subplots(figsize=(8, 4.5), dpi=120, layout="constrained")
     axes.plot(steps, rewards, color="tab:blue", alpha=0.35, linewidth=1, label="reward, each step")
     if len(rewards) >= WINDOW:
-        average = np.convolve(rewards, np.ones(WINDOW) / WINDOW, mode="valid")
+        windows = np.lib.stride_tricks.sliding_window_view(rewards, WINDOW)
+        average = np.ma.masked_invalid(windows).mean(axis=1).filled(np.nan)
         label = f"reward, mean of {WINDOW} steps"
         axes.plot(steps[WINDOW - 1 :], average, color="tab:blue", linewidth=2, label=label)
     if summary["accuracy_before"] is not None:
@@ -50,9 +52,12 @@ def draw(metrics: Path, summary: dict[str, Any], file: Path) -> None:
         f"GRPO, recipe {summary['recipe']}: {summary['processes']} processes, mesh {mesh}"
     )
     axes.set_xlabel("training step")
-    axes.set_ylabel("mean reward / accuracy")
-    axes.set_ylim(bottom=0)
+    accuracy = " / accuracy" if summary["accuracy_before"] is not None else ""
+    axes.set_ylabel(f"mean reward{accuracy}")
+    if not (rewards < 0).any():
+        # A rise from 0.9 to 1 is not to look like one from 0.
+        axes.set_ylim(bottom=0)
     axes.grid(alpha=0.3)
-    axes.legend(loc="lower right")
+    axes.legend(loc="best")
     figure.savefig(file)
     plt.close(figure)

@@ -102,4 +102,4 @@ def test_a_dump_that_fails_is_logged_once(tmp_path, caplog, wrong):
     dump.write(rollouts(columns=columns), rewards())
     dump.write(rollouts(columns=columns), rewards())
     (record,) = caplog.records
-    assert "not dumped any more" in record.getMessage()
+    assert f"not written file={folder / 'd.jsonl'}" in record.getMessage()
