@@ -11,6 +11,7 @@ import dataclasses
 import logging
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +26,6 @@ logger = logging.getLogger(__name__)
 
 # Rewards of one process may take this much longer than those of another.
 _MARGIN_S = 30.0
-_LOGGED_ROWS = 3
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -117,16 +117,16 @@ class AgreedRewards:
         if mine is not None and on_rewards is not None:
             on_rewards(mine)
         summary = failures.summarize(mine)
-        for failure in mine.failures[:_LOGGED_ROWS] if mine else ():
-            logger.warning(
-                "row failed row=%d status=%s fn=%s worker=%s",
+        for failure in mine.failures if mine else ():
+            # The message is the function's own and may quote the completion.
+            logger.debug(
+                "row failed row=%d status=%s fn=%s worker=%s: %s",
                 failure.row_id,
                 failure.status,
                 failure.reward_fn,
                 failure.worker or "-",
+                failure.message,
             )
-            # The message is the function's own and may quote the completion.
-            logger.debug("row failed row=%d: %s", failure.row_id, failure.message)
         limit_s = self._path.timeout_s
         answers = self._agreement.all_ok(
             place,
@@ -136,9 +136,24 @@ class AgreedRewards:
         )
         check_equal("the reward functions", [answer["fns"] for answer in answers])
         summaries = [answer["rows"] for answer in answers]
+        self._log_failures(place, summaries)
         self._policy.check(place, summaries)
         if mine is None:
             values = np.zeros((0, advantage.packed_columns(len(self.names))), np.float32)
         else:
             values = advantage.pack(mine, failed_value=self._policy.value)
         return PackedRewards(values, wait_s, failures.reasons(summaries))
+
+    def _log_failures(self, place: str, summaries: list[dict[str, Any]]) -> None:
+        """Says once for the job why rows failed."""
+        if self._agreement.process_index != 0:
+            return
+        rows = sum(summary["rows"] for summary in summaries)
+        for cause, failed in failures.causes(summaries):
+            logger.warning(
+                "%s: rows failed rows=%d of=%d status=%s fn=%s worker=%s cause=%s",
+                place,
+                failed,
+                rows,
+                *(cause.status, cause.reward_fn, cause.worker, cause.what),
+            )

@@ -10,16 +10,21 @@ from __future__ import annotations
 import collections
 import dataclasses
 import math
+import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from trainer.codec import RowRewards
+from trainer.codec import RowFailure, RowRewards
 from trainer.errors import ScoringFailed
 
 MASK, ABORT, VALUE = "mask", "abort", "value="
 _SHOWN_ROWS = 5
 _SHOWN_CHARACTERS = 200
 _OWN = "the servers' own processes"
+# The causes that a process tells the others about, and that are logged for a step.
+_MOST_CAUSES = 8
+# What a function raised, as `reward_server.user_errors.describe` writes it: "TYPE: TEXT (PLACE)".
+_RAISED = re.compile(r"(?P<type>\w+)(:.*?)?(?P<place> \(line \d+ of [\w.-]{1,60}\))?", re.DOTALL)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,16 +95,58 @@ class FailurePolicy:
         )
 
 
+class Cause(NamedTuple):
+    """Why some rows failed, in words that hold no text of the model.
+
+    Attributes:
+        status: of the rows.
+        reward_fn: the function that failed.
+        what: type and line of an exception, or what the server says of any other failure.
+        worker: address of the worker, or "-" for the server's own processes.
+    """
+
+    status: str
+    reward_fn: str
+    what: str
+    worker: str
+
+    @classmethod
+    def of(cls, failure: RowFailure) -> Cause:
+        """Leaves out what an exception says: that is the function's own and may quote its row."""
+        # Numbers of bytes differ from row to row.
+        what = re.sub(r"\d{7,}", "N", failure.message)
+        if failure.status == "ERROR":
+            raised = _RAISED.fullmatch(what)
+            what = f"{raised['type']}{raised['place'] or ''}" if raised else "-"
+        what = "".join(c if c.isprintable() else " " for c in _short(what))
+        return cls(failure.status, failure.reward_fn or "-", what, failure.worker or "-")
+
+
+def causes(summaries: Sequence[dict[str, Any]]) -> list[tuple[Cause, int]]:
+    """Says why rows of all processes failed, with the number of rows; the most frequent first."""
+    total: collections.Counter[Cause] = collections.Counter()
+    for summary in summaries:
+        for *cause, rows in summary["causes"]:
+            total[Cause(*cause)] += rows
+    return sorted(total.items(), key=lambda item: (-item[1], item[0]))[:_MOST_CAUSES]
+
+
 def summarize(rewards: RowRewards | None) -> dict[str, Any]:
     """Says in plain values how a process's rows went."""
     if rewards is None:
-        return {"rows": 0, "failed": 0, "reasons": {}, "workers": {}, "first": []}
+        return {"rows": 0, "failed": 0, "reasons": {}, "workers": {}, "causes": [], "first": []}
     failures = rewards.failures
     return {
         "rows": len(rewards.valid),
         "failed": int((~rewards.valid).sum()),
         "reasons": collections.Counter(f.status for f in failures),
         "workers": collections.Counter(f.worker or _OWN for f in failures),
+        "causes": [
+            [*cause, rows]
+            for cause, rows in collections.Counter(map(Cause.of, failures)).most_common(
+                _MOST_CAUSES
+            )
+        ],
         "first": [
             [f.row_id, f"row {f.row_id} {f.status} in {f.reward_fn}: {_short(f.message)}"]
             for f in failures[:_SHOWN_ROWS]

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -45,6 +46,14 @@ def test_dumped_rows_are_those_that_were_scored(tmp_path: Path) -> None:
     for row in failed:
         assert row["reward"] is None
         assert row["error"].startswith("letters: ValueError: no reward for this one")
+    # The console says how many failed in each step and where, and nothing that a function said.
+    lines = [line for line in run.logs[0].splitlines() if "rows failed" in line]
+    cause = r"rewards of step \d \(train\): rows failed rows=(\d+) of=\d+ status=ERROR fn=letters"
+    where = r"worker=- cause=ValueError \(line \d+ of rewards\.py\)"
+    counts = [re.search(f"{cause} {where}$", line) for line in lines]
+    assert sum(int(found[1]) for found in counts if found) >= 2 * len(failed)
+    assert all(counts), lines
+    assert "rows failed" not in run.logs[1]
     # The function hashes prompt, completion and answer: other texts have other rewards.
     file = tmp_path / "rows.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))

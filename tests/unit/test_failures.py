@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import numpy as np
@@ -93,3 +94,60 @@ def test_reasons_are_added_up():
     assert failures.reasons(summaries(rewards(0, [False]), rewards(1, [False, True]))) == {
         "TIMEOUT": 2
     }
+
+
+SECRET = "the model's own words (line 7 of its answer)\nand more"
+
+
+def failing(*failed):
+    """Rewards of four rows, of which some failed: (row, status, message, worker)."""
+    rows = [row for row, *_ in failed]
+    none = rewards(0, [i not in rows for i in range(4)])
+    found = [
+        RowFailure(row, status, "f", message, worker) for row, status, message, worker in failed
+    ]
+    return dataclasses.replace(none, failures=found)
+
+
+def test_causes_are_grouped_over_processes():
+    """Rows that failed in the same place count together, wherever they were; most rows first."""
+    raised = "ValueError: could not convert 'x' (line 5 of rw.py)"
+    first = failing((0, "ERROR", raised, "a:1"), (1, "TIMEOUT", "ran longer than 2 s", "a:1"))
+    second = failing(
+        (0, "ERROR", "ValueError: another text (line 5 of rw.py)", "a:1"),
+        (1, "ERROR", "ValueError (line 6 of rw.py)", "a:1"),
+        (2, "OOM", "its process used 4294967297 bytes of memory", ""),
+        (3, "OOM", "its process used 4294967298 bytes of memory", ""),
+    )
+    found = failures.causes(summaries(first, None, second))
+    assert [(rows, *cause) for cause, rows in found] == [
+        (2, "ERROR", "f", "ValueError (line 5 of rw.py)", "a:1"),
+        (2, "OOM", "f", "its process used N bytes of memory", "-"),
+        (1, "ERROR", "f", "ValueError (line 6 of rw.py)", "a:1"),
+        (1, "TIMEOUT", "f", "ran longer than 2 s", "a:1"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        f"ValueError: {SECRET}",
+        f"KeyError: {SECRET} (line 3 of rw.py)",
+        f"ValueError: {SECRET} (line 5 of {SECRET})",
+        SECRET,
+        f"{SECRET}: {SECRET}",
+    ],
+)
+def test_a_cause_holds_no_text_of_the_model(message):
+    """What an exception says may quote its row; its type and its line can't."""
+    ((cause, _),) = failures.causes(summaries(failing((0, "ERROR", message, ""))))
+    assert "model" not in cause.what
+    assert "\n" not in cause.what
+    assert "answer" not in cause.what
+
+
+def test_causes_are_bounded():
+    """However many there are, a process tells of a few."""
+    many = [(row, "TIMEOUT", f"ran longer than {row} s", "") for row in range(1000)]
+    summary = failures.summarize(failing(*many))
+    assert len(json.dumps(summary["causes"])) < 2000
