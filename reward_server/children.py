@@ -96,7 +96,7 @@ class Children:
             recycle: kill it, provided that another is warm: a start takes seconds.
         """
         if recycle and self.idle and not self.starting:
-            _logger.debug("child recycled pid=%d rows=%d", child.pid, child.rows)
+            _logger.debug("child recycled child_pid=%d rows=%d", child.pid, child.rows)
             child.kill()
         else:
             self.idle.append(child)

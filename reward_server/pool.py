@@ -356,7 +356,7 @@ class Pool:
             # blame is certain.
             ranges = call.units([r + chunk.start for r in rows])
         _logger.warning(
-            "child lost pid=%d status=%s rows_again=%d: %s",
+            "child lost child_pid=%d status=%s rows_again=%d: %s",
             chunk.child.pid,
             status.name,
             len(rows),
@@ -413,7 +413,7 @@ class Pool:
             return
         chunk = self._busy.get(child)
         if chunk is None:
-            _logger.warning("child replaced pid=%d rss_bytes=%d", child.pid, rss)
+            _logger.warning("child replaced child_pid=%d rss_bytes=%d", child.pid, rss)
             child.kill()
         elif chunk.killed is None:
             row = child.shared.header[Word.ROW]

@@ -9,8 +9,9 @@ from typing import Any
 import grpc
 from shardward.v1 import reward_pb2, reward_pb2_grpc, scoring_pb2, scoring_pb2_grpc, types_pb2
 
-from reward_server import status
+from reward_server import log, status
 from reward_server.handler import Handler
+from reward_server.messages import MAX_REQUEST_ID_CHARACTERS
 
 # What is left of the caller's deadline for the way back.
 REPLY_MARGIN_S = 0.2
@@ -29,6 +30,7 @@ async def _score(
     caller: str,
 ) -> types_pb2.RewardBatch:
     """Scores the rows of either service's request, or ends the call with a status."""
+    log.request_id.set(request.request_id[:MAX_REQUEST_ID_CHARACTERS])
     try:
         return await handler.score(
             request.request_id,

@@ -88,12 +88,15 @@ def from_exception(error: BaseException) -> status_pb2.Status:
     """Chooses the status of a failed call; what is not known is logged and INTERNAL."""
     text = str(error)
     if isinstance(error, RequestError):
+        # Not its text, which may quote a value of the row.
+        logger.warning("call refused reason=BAD_REQUEST field=%s", error.field)
         violation = error_details_pb2.BadRequest.FieldViolation(field=error.field, description=text)
         bad = error_details_pb2.BadRequest(field_violations=[violation])
         return _status(
             code_pb2.INVALID_ARGUMENT, "BAD_REQUEST", text, bad, metadata={"field": error.field}
         )
     if isinstance(error, TokenizerMismatch):
+        logger.warning("call refused reason=TOKENIZER_MISMATCH")
         both = {"expected": error.expected, "got": error.got}
         return _status(code_pb2.FAILED_PRECONDITION, "TOKENIZER_MISMATCH", text, metadata=both)
     if isinstance(error, Unauthenticated):

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import signal
 import string
 import subprocess
@@ -179,8 +180,8 @@ class Command:
     def _read(self):
         for line in self.process.stderr:
             self.lines.append(line)
-            if "ready listen=" in line:
-                self.address = line.partition("ready listen=")[2].split()[0].rstrip('"}')
+            if found := re.search(r'ready listen=(\S+)|"msg": "ready", "listen": "([^"]+)"', line):
+                self.address = found[1] or found[2]
                 self._ready.set()
         self._ready.set()
 

@@ -234,7 +234,11 @@ def test_servers_and_workers_by_command_line(tmp_path, files):
             assert "2 slots in 2 workers, 30 rows scored" in run("check", path).stdout
             assert running.end() == 0
         logged = [json.loads(line) for line in running.lines]
-        assert any("scored request_id=call rows=30" in line["msg"] for line in logged)
+        assert {line["pid"] for line in logged} == {running.process.pid}
+        (scored,) = (line for line in logged if line["msg"] == "scored")
+        assert (scored["request_id"], scored["rows"], scored["failed"]) == ("call", 30, 0)
+        # DEBUG is about calls, not about how libraries work inside.
+        assert {line["logger"].partition(".")[0] for line in logged} == {"reward_server"}
         rows = [service.worker_rows(worker.address) for worker in (first, second)]
     assert sum(rows) == 30
     assert min(rows) >= 5
