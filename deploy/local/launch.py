@@ -155,7 +155,8 @@ def make_parser() -> argparse.ArgumentParser:
         usage="%(prog)s [options] -- COMMAND",
         description="Plays a multi-node job on this machine: a reward server and COMMAND for each"
         " node. In COMMAND, {endpoint}, {coordinator}, {nodes} and {node} are replaced.",
-        epilog="The exit code is that of the first process that fails; Ctrl-C ends all.",
+        epilog="The exit code is that of the first process that fails; Ctrl-C stops"
+        " the commands by SIGTERM, and the servers when those have ended.",
         allow_abbrev=False,
     )
     add = parser.add_argument

@@ -80,11 +80,13 @@ def start_servers(processes: Processes, nodes: list[Node], files: RewardFiles) -
     for node in nodes:
         for number, worker in enumerate(node.workers):
             name = f"node{node.index} worker" + (f"{number}" if len(node.workers) > 1 else "")
-            processes.start(name, [*module, "worker", "--listen", worker, *common, *slots])
+            command = [*module, "worker", "--listen", worker, *common, *slots]
+            processes.start(name, command, serves=True)
     for node in nodes:
         rows = ("--workers", ",".join(node.workers)) if node.workers else slots
         name = f"node{node.index} server"
-        processes.start(name, [*module, "serve", "--listen", node.server, *common, *rows])
+        command = [*module, "serve", "--listen", node.server, *common, *rows]
+        processes.start(name, command, serves=True)
     waiting = list(nodes)
 
     def not_ready() -> list[str]:

@@ -58,12 +58,14 @@ class Child:
         name: prefix of its log lines.
         process: the process; it leads a process group of its own.
         grace_s: seconds between SIGTERM and SIGKILL when it is stopped.
+        serves: whether others need it to the end, so that it is stopped after them.
         log: thread that copies its output.
     """
 
     name: str
     process: subprocess.Popen[bytes]
     grace_s: float
+    serves: bool = False
     log: threading.Thread | None = None
 
     def signal(self, number: signal.Signals) -> None:
@@ -99,16 +101,25 @@ class Processes:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Stops the children, all at once, and gives the signals back."""
+        """Stops the children, those that serve others last, and gives the signals back."""
         self._stopping = True
-        for child in self._children:
-            if child.process.poll() is None:
-                child.signal(signal.SIGTERM)
-        start = time.monotonic()
-        for child in self._children:
-            self._end(child, deadline=start + child.grace_s)
+        self._stop([child for child in self._children if not child.serves])
+        self._stop([child for child in self._children if child.serves])
         for number, handler in self._handlers.items():
             signal.signal(number, handler)  # type: ignore[arg-type]
+
+    def _stop(self, children: list[Child]) -> None:
+        """Stops children, all at once."""
+        running = [child for child in children if child.process.poll() is None]
+        for child in running:
+            child.signal(signal.SIGTERM)
+        start = time.monotonic()
+        if running and not running[0].serves:
+            names = ", ".join(child.name for child in running)
+            longest = max(child.grace_s for child in running)
+            print(f"stopping: {names} (at most {longest:.0f} s; Ctrl-C again kills)", flush=True)
+        for child in children:
+            self._end(child, deadline=start + child.grace_s)
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         if self._stopping:
@@ -124,6 +135,7 @@ class Processes:
         *,
         environment: dict[str, str] | None = None,
         grace_s: float = 15.0,
+        serves: bool = False,
         terminal: bool = False,
     ) -> Child:
         """Starts a program.
@@ -133,6 +145,7 @@ class Processes:
             command: the program and its arguments.
             environment: variables to add to this process's.
             grace_s: seconds between SIGTERM and SIGKILL when it is stopped.
+            serves: stop it after the others have ended: they need it to the end.
             terminal: let it write to the terminal, without a prefix.
 
         Raises:
@@ -149,7 +162,7 @@ class Processes:
             )
         except OSError as error:
             raise Failed(f"{name} can't be started: {error}.", code=127) from error
-        child = Child(name=name, process=process, grace_s=grace_s)
+        child = Child(name=name, process=process, grace_s=grace_s, serves=serves)
         self._children.append(child)
         prefix = "" if terminal else self._prefix(name)
         child.log = threading.Thread(target=_copy, args=(child, prefix), daemon=True)

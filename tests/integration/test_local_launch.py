@@ -21,13 +21,23 @@ from deploy.local.launch import fill, parse
 from tests.integration import service
 
 SCRIPT = """
-import sys, time
+import pathlib, signal, sys, time
 from tests.integration import service
 from trainer import RewardClient
 
 endpoint, coordinator, nodes, node, then = sys.argv[1:]
 rewards = RewardClient(endpoint).score(service.local_rollouts(["a", "bb"]))
 print(f"node {node} of {nodes}: {rewards.valid.sum()} rows; {coordinator}")
+if then == "save":
+    stop = []
+    signal.signal(signal.SIGTERM, lambda *_: stop.append(True))
+    print("training", flush=True)
+    while not stop:
+        time.sleep(0.02)
+    time.sleep(2)  # samples the step under way, which needs rewards
+    rewards = RewardClient(endpoint, timeout_s=5).score(service.local_rollouts(["a", "bb"]))
+    pathlib.Path(__file__).with_name(f"checkpoint{node}").write_text(str(rewards.valid.sum()))
+    sys.exit(143)
 if then == "wait" or (then == "fail" and node == "0"):
     time.sleep(600)
 sys.exit(7 if then == "fail" else 0)
@@ -117,6 +127,22 @@ def test_one_ctrl_c_ends_all(files):
         launcher.kill()
         os.close(ours)
     assert re.search(rb"\x1b\[\d+m\[node0 trainer\]\x1b\[0m node 0 of 1", out)
+    assert nothing_left(files)
+
+
+def test_servers_live_until_the_trainers_have_ended(files):
+    """A training that is stopped gets the rewards of its last step, and saves its checkpoint."""
+    launcher = start(files, "save", "--workers", "1")
+    out = b""
+    while out.count(b"] training") < 2:
+        line = launcher.stdout.readline()
+        assert line, out
+        out += line
+    launcher.send_signal(signal.SIGINT)
+    lines, code = lines_of(launcher)
+    assert code == 128 + signal.SIGINT, lines
+    assert [(files / f"checkpoint{node}").read_text() for node in (0, 1)] == ["2", "2"]
+    assert "stopping: node0 trainer, node1 trainer (at most 30 s; Ctrl-C again kills)" in lines
     assert nothing_left(files)
 
 

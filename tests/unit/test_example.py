@@ -34,14 +34,15 @@ COMPLETIONS = [
 
 def changes() -> list[str]:
     """The lines of a diff from before.py to after.py, their docstrings left out."""
-    before, after = ((FOLDER / name).read_text().splitlines()[5:] for name in SCRIPTS)
+    before, after = ((FOLDER / name).read_text().splitlines()[4:] for name in SCRIPTS)
     return list(difflib.unified_diff(before, after, *SCRIPTS, n=0, lineterm=""))
 
 
 def test_three_places_change() -> None:
-    """Besides imports and one flag: the rollout engine, the learner, the reward functions."""
+    """Besides imports, a flag and SIGTERM: rollout engine, learner and reward functions."""
     added = [line[1:].strip() for line in changes()[2:] if line.startswith("+") and line != "+"]
     assert added == [
+        "import signal",
         "from tunix.rl.grpo.grpo_learner import GRPOConfig",
         "from trainer import RewardClient, ShardedGRPOLearner, ShardedRollout",
         'parser.add_argument("--endpoint", required=True)',
@@ -49,6 +50,7 @@ def test_three_places_change() -> None:
         "learner = ShardedGRPOLearner(",
         "reward_fns=RewardClient(flags.endpoint),",
         'data="replicated",',
+        'signal.signal(signal.SIGTERM, lambda *_: learner.request_stop("SIGTERM"))',
     ]
 
 

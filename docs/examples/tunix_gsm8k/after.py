@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The same in any number of processes, with rewards from a reward server next to each."""
 
+import signal
+
 import optax
 import task
 from tunix.rl.grpo.grpo_learner import GRPOConfig
@@ -43,4 +45,5 @@ learner = ShardedGRPOLearner(
     reward_fns=RewardClient(flags.endpoint),
     data="replicated",
 )
+signal.signal(signal.SIGTERM, lambda *_: learner.request_stop("SIGTERM"))
 learner.train(task.make_dataset(flags, tokenizer))
