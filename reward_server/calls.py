@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from reward_server.batch import RowError, RowStatus, Scores, group_starts
-from reward_server.frames import Word
+from reward_server.shared_memory import Word
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

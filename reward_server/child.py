@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import faulthandler
 import os
 import resource
 import signal
@@ -23,13 +24,16 @@ from typing import Any, NoReturn
 from reward_server import config, decode, frames, registry
 from reward_server.batch import RowStatus
 from reward_server.child_rows import ChunkRows
-from reward_server.frames import Word
 from reward_server.routes import Routes
+from reward_server.shared_memory import Clock, Shared, Word
+from reward_server.trace import SIGNAL
 from reward_server.user_errors import MAX_MESSAGE, describe, status_of
 
 _BEAT_S = 0.05
 _OK = int(RowStatus.OK)
 _PR_SET_PDEATHSIG = 1
+# A reward, or why there is none.
+_Outcome = float | tuple[RowStatus, str]
 
 
 class Child:
@@ -44,8 +48,9 @@ class Child:
         self._sock = sock
         start, _ = self._receive()
         entries = [_entry(values) for values in start["rewards"]]
-        self._shared = frames.Shared(fd, rows=start["max_rows"], functions=len(entries))
-        os.close(fd)
+        self._shared = Shared(fd, rows=start["max_rows"], functions=len(entries))
+        self._clock = Clock(self._shared.header)
+        _trace_into(fd, self._shared.trace_at)
         self._max_async_rows: int = start["max_async_rows"]
         self._pid = os.getpid()
         _limit_data(start["max_data_bytes"])
@@ -77,7 +82,7 @@ class Child:
                 self._send({"type": "failed", "message": message})
                 return False
             self._functions.append(function)
-            if problem := self._probe(function):
+            if problem := self._probe(index, function):
                 self._send({"type": "failed", "message": problem})
                 return False
         numbered = list(enumerate(self._functions))
@@ -113,7 +118,7 @@ class Child:
             self._send_extras(rows)
             self._send({"type": "done", "id": rows.id})
 
-    def _probe(self, function: registry.RewardFn) -> str | None:
+    def _probe(self, index: int, function: registry.RewardFn) -> str | None:
         probe = function.probe
         given: dict[str, Any] = {"mode": "train", "step": 0, "completion_ids": []}
         given |= {"log_extra": lambda *_: None, "log_metric": lambda *_: None}
@@ -123,6 +128,16 @@ class Child:
             arguments = function.group_arguments(0, 1, *row)
         else:
             arguments = function.arguments(0, *row)
+        with self._clock(index):
+            what = self._try(function, arguments)
+        # A function may refuse a row that nobody wrote for it.
+        if not what or (not function.has_probe and what in ("returned None", "returned nan")):
+            return None
+        hint = "" if function.has_probe else " Set `probe` to a row that it can score."
+        return f"reward function {function.config.name!r} failed its probe row: {what}.{hint}"
+
+    def _try(self, function: registry.RewardFn, arguments: dict[str, Any]) -> str:
+        """Calls a function once; returns what is wrong with it, or ""."""
         try:
             result = function.call(**arguments)
             if function.is_async:
@@ -130,17 +145,9 @@ class Child:
                     asyncio.wait_for(result, function.config.timeout_s)
                 )
             function.value(result)
-        except registry.InvalidValue as error:
-            # A function may refuse a row that nobody wrote for it.
-            if not function.has_probe and str(error) in ("returned None", "returned nan"):
-                return None
-            what = str(error)
         except BaseException as error:  # noqa: BLE001 - user code may raise anything
-            what = describe(error, function.file)
-        else:
-            return None
-        hint = "" if function.has_probe else " Set `probe` to a row that it can score."
-        return f"reward function {function.config.name!r} failed its probe row: {what}.{hint}"
+            return describe(error, function.file)
+        return ""
 
     def _score(self, rows: ChunkRows) -> None:
         header = self._shared.header
@@ -180,10 +187,10 @@ class Child:
             header[Word.ROW] = row
             if row >= header[Word.STOP_AT]:
                 break
-            now = header[Word.ROW_STARTED] = time.monotonic_ns()
+            header[Word.ROW_STARTED] = time.monotonic_ns()
             for index, function in self._sync:
                 if self._routes.sends(rows.columns, row, index):
-                    now = self._run(rows, row, index, function, now)
+                    self._run(rows, row, index, function)
             if rows.extras:
                 self._send_extras(rows)
             statuses[row] = rows.failed.get(row, _OK)
@@ -193,6 +200,8 @@ class Child:
         """Runs the functions that see whole groups, under one clock for each group."""
         header = self._shared.header
         for start, end in rows.groups:
+            if start >= header[Word.STOP_AT]:
+                break
             if start in rows.judged:
                 continue
             header[Word.ROWS] = end - start
@@ -206,76 +215,83 @@ class Child:
     def _run_group(
         self, rows: ChunkRows, start: int, end: int, index: int, function: registry.RewardFn
     ) -> None:
-        header = self._shared.header
-        header[Word.FUNCTION] = index
-        started = time.monotonic_ns()
-        results: list[float | BaseException]
+        with self._clock(index):
+            results = self._group_outcomes(rows, start, end, function)
+        for row, result in enumerate(results, start):
+            self._take(rows, row, index, result)
+        self._shared.score_ns[index] += self._clock.took_ns
+        for row in range(start, end):
+            self._shared.row_ns_flat[row] += self._clock.took_ns // (end - start)
+
+    def _group_outcomes(
+        self, rows: ChunkRows, start: int, end: int, function: registry.RewardFn
+    ) -> list[_Outcome]:
         try:
             arguments = rows.group_arguments(function, start, end)
-            header[Word.STARTED] = started
             result = function.call(**arguments)
             self._end_copy()
-            results = function.values(result, end - start)
+            values = function.values(result, end - start)
+            return [
+                _failure(value, function) if isinstance(value, BaseException) else value
+                for value in values
+            ]
         except BaseException as error:  # noqa: BLE001 - user code may raise anything
             self._end_copy()
-            results = [error] * (end - start)
-        header[Word.STARTED] = 0
-        for row, value in enumerate(results, start):
-            if isinstance(value, BaseException):
-                self._fail(rows, row, index, status_of(value), describe(value, function.file))
-            else:
-                self._shared.rewards_flat[row * len(self._functions) + index] = value
-        took = time.monotonic_ns() - started
-        self._shared.score_ns[index] += took
-        for row in range(start, end):
-            self._shared.row_ns_flat[row] += took // (end - start)
+            return [_failure(error, function)] * (end - start)
 
     def _end_copy(self) -> None:
         # A function forked and comes back twice: only one may go on here.
         if os.getpid() != self._pid:
             os._exit(0)
 
-    def _run(
-        self, rows: ChunkRows, row: int, index: int, function: registry.RewardFn, started: int
-    ) -> int:
-        """Scores a row with one function; takes and returns the time in nanoseconds."""
-        header = self._shared.header
-        header[Word.FUNCTION] = index
+    def _run(self, rows: ChunkRows, row: int, index: int, function: registry.RewardFn) -> None:
+        """Scores a row with one function."""
+        with self._clock(index):
+            outcome = self._outcome(rows, row, function)
+        self._take(rows, row, index, outcome)
+        self._shared.score_ns[index] += self._clock.took_ns
+        self._shared.row_ns_flat[row] += self._clock.took_ns
+
+    def _outcome(self, rows: ChunkRows, row: int, function: registry.RewardFn) -> _Outcome:
+        # What the function made is gone when this returns: `__del__` runs under the clock, too.
         try:
             arguments = rows.arguments(function, row)
-            header[Word.STARTED] = started
             result = function.call(**arguments)
             self._end_copy()
-            value = function.value(result)
+            return function.value(result)
         except BaseException as error:  # noqa: BLE001 - user code may raise anything
             self._end_copy()
-            header[Word.STARTED] = 0
-            self._fail(rows, row, index, status_of(error), describe(error, function.file))
+            return _failure(error, function)
+
+    def _take(self, rows: ChunkRows, row: int, index: int, outcome: _Outcome) -> None:
+        if isinstance(outcome, float):
+            self._shared.rewards_flat[row * len(self._functions) + index] = outcome
         else:
-            header[Word.STARTED] = 0
-            self._shared.rewards_flat[row * len(self._functions) + index] = value
-        ended = time.monotonic_ns()
-        self._shared.score_ns[index] += ended - started
-        self._shared.row_ns_flat[row] += ended - started
-        return ended
+            self._fail(rows, row, index, *outcome)
 
     async def _score_async(self, rows: ChunkRows) -> None:
         limit = asyncio.Semaphore(self._max_async_rows)
-        beat = asyncio.create_task(self._beat())
-        try:
-            await asyncio.gather(
-                *(
-                    self._row_async(rows, row, limit)
-                    for row in range(rows.count)
-                    if row not in rows.judged
-                )
+        work = asyncio.gather(
+            *(
+                self._row_async(rows, row, limit)
+                for row in range(rows.count)
+                if row not in rows.judged
             )
+        )
+        beat = asyncio.create_task(self._beat(work))
+        try:
+            with contextlib.suppress(asyncio.CancelledError):
+                await work
         finally:
             beat.cancel()
 
-    async def _beat(self) -> None:
+    async def _beat(self, work: asyncio.Future[list[None]]) -> None:
+        """Tells the parent that the event loop goes on; ends the work if nobody wants it."""
+        header = self._shared.header
         while True:
-            self._shared.header[Word.BEAT] = time.monotonic_ns()
+            header[Word.BEAT] = time.monotonic_ns()
+            if not header[Word.STOP_AT]:
+                work.cancel()
             await asyncio.sleep(_BEAT_S)
 
     async def _row_async(self, rows: ChunkRows, row: int, limit: asyncio.Semaphore) -> None:
@@ -295,36 +311,33 @@ class Child:
         self, rows: ChunkRows, row: int, index: int, function: registry.RewardFn
     ) -> None:
         started = time.monotonic_ns()
-        task = asyncio.create_task(self._guarded(function, rows, row))
-        # Not asyncio.timeout: a function that swallows its cancellation must not hold the row.
-        done, _ = await asyncio.wait([task], timeout=function.config.timeout_s)
-        if not done:
-            task.cancel()
+        task = asyncio.create_task(self._outcome_async(function, rows, row))
+        try:
+            # Not asyncio.timeout: a function that swallows its cancellation must not hold the row.
+            done, _ = await asyncio.wait([task], timeout=function.config.timeout_s)
+        finally:
+            task.cancel()  # late, or not wanted any more
+        if done:
+            self._take(rows, row, index, task.result())
+        else:
             message = f"ran longer than {function.config.timeout_s:g} s"
             self._fail(rows, row, index, RowStatus.TIMEOUT, message)
-        else:
-            result = task.result()
-            if isinstance(result, BaseException):
-                message = describe(result, function.file)
-                self._fail(rows, row, index, status_of(result), message)
-            else:
-                self._shared.rewards_flat[row * len(self._functions) + index] = result
         took = time.monotonic_ns() - started
         self._shared.score_ns[index] += took
         # Functions of a row run side by side.
         self._shared.row_ns_flat[row] = max(took, self._shared.row_ns_flat[row])
 
-    async def _guarded(
+    async def _outcome_async(
         self, function: registry.RewardFn, rows: ChunkRows, row: int
-    ) -> float | BaseException:
-        """Returns what was raised: SystemExit in a task would stop the event loop."""
+    ) -> _Outcome:
+        """Returns what was raised, in words: SystemExit in a task would stop the event loop."""
         try:
             result = await function.call(**rows.arguments(function, row))
             self._end_copy()
             return function.value(result)
         except BaseException as error:  # noqa: BLE001 - user code may raise anything
             self._end_copy()
-            return error
+            return _failure(error, function)
 
     def _fail_all(self, rows: ChunkRows, row: int, message: str) -> None:
         rows.failed[row] = RowStatus.ERROR
@@ -390,6 +403,18 @@ def _entry(values: dict[str, Any]) -> config.RewardFnConfig:
     probe = values.pop("probe")
     values["sources"] = tuple(values["sources"])
     return config.RewardFnConfig(**values, probe=config.Probe(**probe) if probe else None)
+
+
+def _failure(error: BaseException, function: registry.RewardFn) -> tuple[RowStatus, str]:
+    """Status and message of a row; runs `__str__` of a user's exception."""
+    return status_of(error), describe(error, function.file)
+
+
+def _trace_into(fd: int, offset: int) -> None:
+    """Lets the process say where it is when it crashes, or is about to be killed."""
+    os.lseek(fd, offset, os.SEEK_SET)
+    faulthandler.enable(fd, all_threads=False)
+    faulthandler.register(SIGNAL, fd, all_threads=False, chain=False)
 
 
 def _limit_data(size: int) -> None:

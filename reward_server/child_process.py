@@ -19,10 +19,11 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 from typing import TYPE_CHECKING, Any
 
 from reward_server import frames, processes
+from reward_server.shared_memory import Shared, Word
+from reward_server.trace import SIGNAL, line_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -35,6 +36,8 @@ _SEND_BYTES = 2**20
 _SEND_PARTS = 64  # the system takes 1024
 # The supervisor needs milliseconds, unless somebody has stopped it.
 _KILL_S = 5.0
+# For the child to write down where it is.
+_TRACE_S = 0.1
 _ENVIRONMENT = {
     # One process per slot: more threads in each only fight over the cores.
     "TOKENIZERS_PARALLELISM": "false",
@@ -73,6 +76,12 @@ class ChildProcess:
         spec: what to start it with.
         on_frame: called with every frame that the child sends.
         on_exit: called once, when the child is dead, reaped and all its frames are handed out.
+
+    Attributes:
+        exited: set then.
+        shared: memory that both see.
+        rows: rows that it has worked on.
+        given_up: what it did for so long that its start was ended, or "".
     """
 
     def __init__(
@@ -89,34 +98,13 @@ class ChildProcess:
         self._outgoing: collections.deque[memoryview] = collections.deque()
         self.exited = asyncio.Event()
         self.rows = 0
+        self.given_up = ""
         self._killed: asyncio.TimerHandle | None = None
-        functions = len(spec.rewards.functions)
-        self._folder = tempfile.mkdtemp(prefix="reward-child-")
-        self._socket, theirs = socket.socketpair()
-        self._socket.setblocking(False)
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BYTES)
-        memory = os.memfd_create("rewards", os.MFD_CLOEXEC)
-        try:
-            os.ftruncate(memory, frames.Shared.size(rows=spec.max_rows, functions=functions))
-            self.shared = frames.Shared(memory, rows=spec.max_rows, functions=functions)
-            arguments = [str(theirs.fileno()), str(memory), str(os.getpid()), self._folder]
-            self._process = subprocess.Popen(  # noqa: S603 - our own module, fixed arguments
-                [sys.executable, "-m", "reward_server.supervisor", *arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno(), memory],
-                start_new_session=True,
-                env={**os.environ, **_ENVIRONMENT, "TMPDIR": self._folder},
-            )
-        except BaseException:
-            self._socket.close()
-            shutil.rmtree(self._folder, ignore_errors=True)
-            raise
-        finally:
-            os.close(memory)
-            theirs.close()
+        with contextlib.ExitStack() as undo:
+            self._open(spec, undo)
+            undo.pop_all()
         self._loop.add_reader(self._socket, self._read)
-        threading.Thread(target=self._wait, name="reward-child-wait", daemon=True).start()
+        self._loop.add_reader(self._output, self._ended)
         self.send(
             {
                 "tokenizer": spec.tokenizer_path,
@@ -128,6 +116,35 @@ class ChildProcess:
             }
         )
 
+    def _open(self, spec: ChildSpec, undo: contextlib.ExitStack) -> None:
+        """Makes what the child needs, and starts it."""
+        functions = len(spec.rewards.functions)
+        self._folder = tempfile.mkdtemp(prefix="reward-child-")
+        undo.callback(shutil.rmtree, self._folder, ignore_errors=True)
+        self._socket, theirs = socket.socketpair()
+        undo.callback(self._socket.close)
+        with theirs:
+            self._socket.setblocking(False)
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BYTES)
+            memory = os.memfd_create("rewards", os.MFD_CLOEXEC)
+            try:
+                os.ftruncate(memory, Shared.size(rows=spec.max_rows, functions=functions))
+                self.shared = Shared(memory, rows=spec.max_rows, functions=functions)
+                self.shared.header[Word.FUNCTION] = -1
+                arguments = [str(theirs.fileno()), str(memory), str(os.getpid()), self._folder]
+                self._process = subprocess.Popen(  # noqa: S603 - our own module, fixed arguments
+                    [sys.executable, "-m", "reward_server.supervisor", *arguments],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    pass_fds=[theirs.fileno(), memory],
+                    start_new_session=True,
+                    env={**os.environ, **_ENVIRONMENT, "TMPDIR": self._folder},
+                )
+            finally:
+                os.close(memory)
+        assert self._process.stdout is not None
+        self._output = self._process.stdout
+
     @property
     def pid(self) -> int:
         """Process id of the child's supervisor."""
@@ -135,11 +152,16 @@ class ChildProcess:
 
     @property
     def exit_text(self) -> str:
-        """How the process ended, once it has."""
+        """How the process ended, once it has, and in which line of the user's file."""
         code = self._process.returncode
         if code is not None and code < 0:
-            return f"was killed by {signal.Signals(-code).name}"
-        return f"exited with code {code}"
+            return f"was killed by {_signal_name(-code)}{self.line}"
+        return f"exited with code {code}{self.line}"
+
+    @property
+    def line(self) -> str:
+        """Where the child was when it crashed or was killed, or ""; see `trace.line_of`."""
+        return line_of(self.shared.trace)
 
     def rss_bytes(self, limit: int) -> int:
         """Memory of the child and its descendants, 0 if they are gone; exact only above limit."""
@@ -152,29 +174,37 @@ class ChildProcess:
         if not waiting:
             self._write()
 
-    def kill(self) -> None:
-        """Kills the child and its descendants; `on_exit` follows."""
-        if self._process.returncode is None and self._killed is None:
-            os.kill(self.pid, signal.SIGTERM)
-            self._killed = self._loop.call_later(_KILL_S, self._kill_supervisor)
+    def kill(self, *, trace: bool = False) -> None:
+        """Kills the child and its descendants; `on_exit` follows.
+
+        Args:
+            trace: let the child write down first where it is, see `line`.
+        """
+        if self._killed is not None or self._process.returncode is not None:
+            return
+        if trace and (child := processes.descendants(self.pid)[:1]):
+            self._killed = self._loop.call_later(_TRACE_S, self._kill)
+            _send_signal(child[0], SIGNAL)
+        else:
+            self._kill()
+
+    def _kill(self) -> None:
+        self._killed = self._loop.call_later(_KILL_S, self._kill_supervisor)
+        _send_signal(self.pid, signal.SIGTERM)
 
     def _kill_supervisor(self) -> None:
         for pid in (*processes.descendants(self.pid), self.pid):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
+            _send_signal(pid, signal.SIGKILL)
 
-    def _wait(self) -> None:
-        # WNOWAIT: the event loop may use the number until it takes the status.
-        with contextlib.suppress(ChildProcessError):
-            os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
-        shutil.rmtree(self._folder, ignore_errors=True)  # if the supervisor was killed
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is interested
-            self._loop.call_soon_threadsafe(self._end)
-
-    def _end(self) -> None:
+    def _ended(self) -> None:
+        """Takes the status of the supervisor, whose output has ended."""
+        self._loop.remove_reader(self._output)
+        self._output.close()
         self._process.wait()
         if self._killed is not None:
             self._killed.cancel()
+        if os.path.isdir(self._folder):  # noqa: PTH112 - the supervisor was killed
+            shutil.rmtree(self._folder, ignore_errors=True)
         self._read()
         self._close_socket()
         self.exited.set()
@@ -216,3 +246,15 @@ class ChildProcess:
             self._loop.remove_reader(self._socket)
             self._loop.remove_writer(self._socket)
             self._socket.close()
+
+
+def _send_signal(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -156,6 +156,8 @@ def _pool_config(args: argparse.Namespace) -> PoolConfig:
     given = {} if args.slots is None else {"slots": args.slots}
     if "max_child_mb" in args:
         given["max_child_rss_bytes"] = args.max_child_mb << 20
+    if args.command == "worker":
+        given["outage_s"] = 0
     return PoolConfig(**given)
 
 

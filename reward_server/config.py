@@ -197,6 +197,8 @@ class PoolConfig:
         max_child_rss_bytes: resident memory above which a child is killed.
         start_timeout_s: seconds for a child to import the functions and score the probe rows.
         max_async_rows: rows of `async` functions that a child runs at the same time.
+        outage_s: seconds that rows wait when no child can be started, before their calls end
+            unavailable. 0 where others can score the rows.
     """
 
     slots: int = dataclasses.field(default_factory=lambda: len(os.sched_getaffinity(0)))
@@ -204,6 +206,7 @@ class PoolConfig:
     max_child_rss_bytes: int = 4 * 2**30
     start_timeout_s: float = 120.0
     max_async_rows: int = 256
+    outage_s: float = 10.0
 
     def __post_init__(self) -> None:
         """Checks the values.

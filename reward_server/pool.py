@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The pool: scores batches in child processes, whatever the reward functions do.
 
-Here which child gets which rows, the clock of every row, and what a dead child means; that there
-are children is the business of `reward_server.children`.
+Here which child gets which rows. That there are children is the business of
+`reward_server.children`, that they keep their limits of `reward_server.watch`, and which row a dead
+one is laid to of `reward_server.blame`.
 """
 
 from __future__ import annotations
@@ -24,13 +25,15 @@ from reward_server.batch import (
     RowStatus,
     WorkersUnavailable,
 )
-from reward_server.calls import Call, Chunk, ranges_of
+from reward_server.blame import bury
+from reward_server.calls import Call, Chunk
 from reward_server.child_process import ChildSpec
 from reward_server.children import Children
 from reward_server.chunk_size import MAX_CHUNK, ChunkSize
 from reward_server.config import PoolConfig
-from reward_server.frames import Word
+from reward_server.shared_memory import Word
 from reward_server.turns import Turns
+from reward_server.watch import BEAT_SLACK_S, Watch
 
 if TYPE_CHECKING:
     from reward_server.batch import Batch, Scores
@@ -41,10 +44,7 @@ _TICK_S = 0.05
 _MEMORY_TICKS = 10
 _STEAL_AFTER_NS = 50_000_000
 _REPORT_S = 10.0
-_LOSSES_TO_BLAME = 3
 _REPORT_ROWS = 8
-# Beats come every 50 ms; a machine under load may delay one.
-_BEAT_SLACK_S = 0.25
 # Memory is looked at twice a second, and a function can take a lot in between: what a process may
 # ask for is limited, too. Reserved memory and stacks of threads count there, used or not.
 _DATA_FACTOR = 4
@@ -105,6 +105,12 @@ class Pool:
             on_exit=self._on_exit,
         )
         self._busy: dict[ChildProcess, Chunk] = {}
+        self._watch = Watch(
+            self._children,
+            self._busy,
+            limits_s=[f.timeout_s for f in self._rewards],
+            max_rss_bytes=self._config.max_child_rss_bytes,
+        )
         self._chunk_ids = 0
         self._chunk_size = ChunkSize()
         self._monitor: asyncio.Task[None] | None = None
@@ -117,8 +123,19 @@ class Pool:
 
     @property
     def slots(self) -> int:
-        """Rows that can be scored at the same time."""
-        return self._config.slots
+        """Rows that can be scored at the same time; fewer while children can't be started."""
+        return self._children.slots
+
+    @property
+    def problem(self) -> str:
+        """Why no row can be scored now, or ""."""
+        return self._children.problem
+
+    @property
+    def children(self) -> dict[str, int]:
+        """Children by what they do."""
+        busy = self._children.alive - self._children.idle
+        return {"idle": self._children.idle, "busy": busy, "starting": self._children.starting}
 
     @property
     def rows_per_slot(self) -> int:
@@ -168,7 +185,7 @@ class Pool:
 
         Raises:
             TimeoutError: the time ran out; rows not started are dropped.
-            WorkersUnavailable: the pool is closed.
+            WorkersUnavailable: the pool is closed, or its children can't be started.
         """
         if self._closed or not self._children.started:
             raise WorkersUnavailable("The pool is not running.")
@@ -178,7 +195,7 @@ class Pool:
         self._calls.add(call)
         self._queue.append(call)
         if self._monitor is None:
-            self._monitor = asyncio.get_running_loop().create_task(self._watch())
+            self._monitor = asyncio.get_running_loop().create_task(self._keep_watch())
         self._dispatch()
         try:
             async with asyncio.timeout(timeout_s):
@@ -187,9 +204,16 @@ class Pool:
             message = f"{call.missing} of {batch.rows} rows had no reward after {timeout_s:g} s."
             raise TimeoutError(message) from None
         finally:
-            call.drop()
-            self._queue.discard(call)
-            self._calls.discard(call)
+            self._drop(call)
+
+    def _drop(self, call: Call) -> None:
+        """Forgets a call; children stop after the rows that they are at."""
+        call.drop()
+        self._queue.discard(call)
+        self._calls.discard(call)
+        for child, chunk in self._busy.items():
+            if chunk.call is call:
+                child.shared.header[Word.STOP_AT] = 0
 
     async def close(self) -> None:
         """Kills every child with all of its processes and returns when they are gone."""
@@ -234,7 +258,8 @@ class Pool:
             for f, is_async in zip(self._rewards, frame["async"], strict=True)
             if is_async
         ]
-        self._async_limit_s = max(limits) + _BEAT_SLACK_S if limits else None
+        self._async_limit_s = max(limits) + BEAT_SLACK_S if limits else None
+        self._watch.beat_limit_s = self._async_limit_s
         self._columns = None if frame["columns"] is None else set(frame["columns"])
         self._dispatch()
 
@@ -242,27 +267,28 @@ class Pool:
         del self._busy[child]
         count = chunk.end - chunk.start
         child.rows += count
-        self._chunk_size.observe(count, time.monotonic() - chunk.sent)
-        chunk.call.store(chunk)
-        self._finish(chunk.call)
+        if not chunk.call.dropped:
+            self._chunk_size.observe(count, time.monotonic() - chunk.sent)
+            chunk.call.store(chunk)
+            self._finish(chunk.call)
         self._children.give_back(child, recycle=child.rows >= self._config.rows_per_child)
         self._dispatch()
 
     def _on_exit(self, child: ChildProcess) -> None:
         if (chunk := self._busy.pop(child, None)) is not None and not self._closed:
-            self._bury(chunk)
+            self._put_back(chunk.call, bury(chunk, [f.name for f in self._rewards]))
+            self._finish(chunk.call)
         self._dispatch()
 
     # Rows: which go where, and what becomes of those of a dead child.
 
     def _dispatch(self) -> None:
-        idle = self._children.idle
-        while idle and len(self._busy) < self.slots and not self._closed:
+        while len(self._busy) < self._config.slots and not self._closed:
             call = self._queue.take()
-            if call is None:
+            child = self._children.take() if call is not None else None
+            if call is None or child is None:
                 return
             start, end = call.take(self._chunk_rows())
-            child = idle.pop()
             self._chunk_ids += 1
             chunk = Chunk(
                 id=self._chunk_ids,
@@ -282,9 +308,9 @@ class Pool:
         queued = self._queue.queued
         if self._async_limit_s is not None:
             # Waiting rows cost nothing: the children that are free share all there are.
-            free = max(1, self.slots - len(self._busy))
+            free = max(1, self._config.slots - len(self._busy))
             return min(self._config.max_async_rows, math.ceil(queued / free))
-        return self._chunk_size.rows(queued, self.slots)
+        return self._chunk_size.rows(queued, max(1, self.slots))
 
     def _steal(self) -> None:
         # Async functions of stolen rows would run twice, and a judge costs money.
@@ -299,7 +325,9 @@ class Pool:
             unstarted = chunk.end - chunk.start - row - 1
             if row < 0 or unstarted < 1 or now - started < _STEAL_AFTER_NS or chunk.killed:
                 continue
-            if not self._children.idle or len(self._busy) >= self.slots:
+            if chunk.call.dropped:
+                continue
+            if not self._children.idle or len(self._busy) >= self._config.slots:
                 return
             # A row that the child starts in this instant is scored twice and counted once.
             stop = row + 1 + unstarted // 2
@@ -319,113 +347,31 @@ class Pool:
         if not call.missing and not call.done.done():
             call.done.set_result(call.scores())
 
-    def _is_to_blame(self, chunk: Chunk, row: int) -> bool:
-        """Whether a row that was alone in a chunk killed its child.
+    # The watch: runs while there is work.
 
-        A child may have died before it read the chunk, so a row is blamed only when that would
-        have to have happened again and again.
-        """
-        if chunk.killed is not None:
-            return True
-        chunk.call.losses[chunk.start + row] += 1
-        return chunk.call.losses[chunk.start + row] >= _LOSSES_TO_BLAME
-
-    def _bury(self, chunk: Chunk) -> None:
-        """Takes the finished rows of a dead child, blames one row and sends the rest again."""
-        call, header = chunk.call, chunk.child.shared.header
-        call.store(chunk)
-        rows = chunk.unfinished()
-        at = header[Word.ROW]
-        if at < 0 and len(rows) == 1 and self._is_to_blame(chunk, rows[0]):
-            at = rows[0]
-        status, message = chunk.killed or (
-            RowStatus.CRASHED,
-            f"its process {chunk.child.exit_text}",
-        )
-        innocent = chunk.killed is not None and chunk.suspect >= 0 and chunk.suspect != at
-        blamed = [] if innocent else [r for r in rows if at <= r < at + max(1, header[Word.ROWS])]
-        call.keep(chunk, blamed)
-        name = self._rewards[header[Word.FUNCTION]].name
-        for row in blamed:
-            rows.remove(row)
-            error = RowError(row=row + chunk.start, reward_fn=name, status=status, message=message)
-            call.fail(error)
-        ranges = ranges_of([r + chunk.start for r in rows])
-        if not blamed and at < 0:
-            # Several rows were under way: each again by itself, or with its group, so that the next
-            # blame is certain.
-            ranges = call.units([r + chunk.start for r in rows])
-        _logger.warning(
-            "child lost child_pid=%d status=%s rows_again=%d: %s",
-            chunk.child.pid,
-            status.name,
-            len(rows),
-            message,
-        )
-        self._put_back(call, ranges)
-        self._finish(call)
-
-    # The clock: runs while there is work.
-
-    async def _watch(self) -> None:
+    async def _keep_watch(self) -> None:
         tick = 0
         while self._busy or self._queue:
             await asyncio.sleep(_TICK_S)
             tick += 1
             try:
-                self._tick(memory=tick % _MEMORY_TICKS == 0)
-            except Exception:  # the clock must go on, or rows would hang
+                self._watch.tick(memory=tick % _MEMORY_TICKS == 0)
+                self._steal()
+                self._give_up()
+                self._report()
+            except Exception:  # the watch must go on, or rows would hang
                 _logger.exception("tick failed")
         self._monitor = None
 
-    def _tick(self, *, memory: bool) -> None:
-        for child, chunk in list(self._busy.items()):
-            self._check_time(child, chunk)
-        if memory:
-            for child in list(self._children.all):
-                self._check_memory(child)
-        self._steal()
-        self._report()
-
-    def _check_time(self, child: ChildProcess, chunk: Chunk) -> None:
-        header = child.shared.header
-        row, index, started = header[Word.ROW], header[Word.FUNCTION], header[Word.STARTED]
-        beat, now = header[Word.BEAT], time.monotonic_ns()
-        if chunk.killed is not None:
-            return
-        if beat and self._async_limit_s is not None:
-            if now - beat > self._async_limit_s * 1e9:
-                message = f"blocked the event loop for more than {self._async_limit_s:g} s"
-                self._kill(chunk, -1, RowStatus.TIMEOUT, message)
-        elif (
-            started
-            and now - started > self._rewards[index].timeout_s * 1e9
-            # Read twice: a function that ended in between is not late.
-            and header[Word.STARTED] == started
-        ):
-            message = f"ran longer than {self._rewards[index].timeout_s:g} s"
-            self._kill(chunk, row, RowStatus.TIMEOUT, message)
-
-    def _check_memory(self, child: ChildProcess) -> None:
-        limit = self._config.max_child_rss_bytes
-        rss = child.rss_bytes(limit)
-        if rss <= limit:
-            return
-        chunk = self._busy.get(child)
-        if chunk is None:
-            _logger.warning("child replaced child_pid=%d rss_bytes=%d", child.pid, rss)
-            child.kill()
-        elif chunk.killed is None:
-            row = child.shared.header[Word.ROW]
-            message = (
-                f"its process used {rss} bytes of memory, more than max_child_rss_bytes={limit}"
-            )
-            self._kill(chunk, row, RowStatus.OOM, message)
-
-    def _kill(self, chunk: Chunk, row: int, status: RowStatus, message: str) -> None:
-        chunk.killed = (status, message)
-        chunk.suspect = row
-        chunk.child.kill()
+    def _give_up(self) -> None:
+        """Ends all calls, to be sent elsewhere or again, when no child has worked for too long."""
+        problem = self._children.problem
+        if problem and self._children.outage_s >= self._config.outage_s:
+            for call in self._calls:
+                if not call.done.done():
+                    call.done.set_exception(
+                        WorkersUnavailable(f"no child process can score rows: {problem}")
+                    )
 
     def _report(self) -> None:
         now = time.monotonic()
@@ -439,10 +385,13 @@ class Pool:
                 if chunk.call is call and chunk.end > chunk.start
             ]
             _logger.info(
-                "call waiting wait_s=%.0f rows=%d missing=%d queued=%d running_row_ids=%s",
+                "call waiting wait_s=%.0f rows=%d missing=%d queued=%d running_row_ids=%s"
+                " children=%d%s",
                 now - call.arrived,
                 call.batch.rows,
                 call.missing,
                 call.queued,
                 running[:_REPORT_ROWS],
+                self._children.alive,
+                f" problem={self._children.problem}" if self._children.problem else "",
             )

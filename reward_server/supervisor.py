@@ -24,6 +24,7 @@ from reward_server import processes
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _KILL_S = 3.0
+_STDOUT = 1
 _STDERR = 2
 _STDERR_BYTES = 64 * 2**10
 _STDERR_WINDOW_S = 10.0
@@ -134,6 +135,19 @@ def _end(status: int | None) -> NoReturn:
     os._exit(os.waitstatus_to_exitcode(status or 0))
 
 
+def _fork(sock_fd: int) -> int:
+    """Forks; tells the server why if that can't be done."""
+    try:
+        return os.fork()
+    except OSError as error:
+        from reward_server import frames  # noqa: PLC0415 - slow to import
+
+        text = f"a child process cannot be started: {error}."
+        for part in frames.encode({"type": "failed", "message": text}):
+            os.write(sock_fd, part)
+        raise SystemExit(1) from None
+
+
 def main() -> None:
     """Runs a child; the arguments are two descriptors for it, the parent's id and its folder."""
     sock_fd, memory_fd, parent = map(int, sys.argv[1:4])
@@ -153,13 +167,14 @@ def main() -> None:
         return
     pipe, theirs = os.pipe()
     me = os.getpid()
-    child = os.fork()
+    child = _fork(sock_fd)
     if not child:
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGTERM, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
         os.setsid()
         os.dup2(theirs, _STDERR)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), _STDOUT)
         for fd in (pipe, theirs, wake, wakes):
             os.close(fd)
         from reward_server import child as rewards  # noqa: PLC0415 - only here

@@ -28,7 +28,7 @@ def describe(error: BaseException, file: str = "") -> str:
         traceback.clear_frames(error.__traceback__)  # the report needs memory, too
     try:
         text = str(error)
-    except Exception:  # noqa: BLE001 - __str__ of a user's exception
+    except BaseException:  # noqa: BLE001 - __str__ of a user's exception may raise anything
         text = ""
     if isinstance(error, registry.InvalidValue):
         return text

@@ -146,7 +146,7 @@ async def test_killed_child_takes_its_sandbox_along(tokenizer):
         # The run and what it has forked.
         assert await eventually(lambda: len(_jailed(zygotes() - before)) == 2)
         jailed = _jailed(zygotes() - before)
-        (child,) = [c for c in pool._children.all if c in pool._busy]
+        (child,) = [c for c in pool._children if c in pool._busy]
         os.kill(child.pid, signal.SIGKILL)
         assert await eventually(lambda: not any(p.is_running() for p in jailed))
         task.cancel()

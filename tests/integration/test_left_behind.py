@@ -154,9 +154,9 @@ async def test_memory_that_is_only_asked_for(tokenizer):
     """A function that asks for far too much gets an error at once and its child lives on."""
     limits = {"slots": 1, "max_child_rss_bytes": 400 * 2**20}
     async with pools.running(tokenizer, pools.fn("faulty", timeout_s=60), **limits) as pool:
-        (child,) = pool._children.idle[-1:]
+        (child,) = pool._children._idle[-1:]
         scores = await pool.score(pools.batch(["a", "greedy", "b"]), timeout_s=60)
-        assert child in pool._children.all
+        assert child in pool._children
     assert scores.statuses.tolist() == [OK, OOM, OK]
     assert "MemoryError" in scores.errors[0].message
 

@@ -131,7 +131,8 @@ def test_what_hurts_a_function_is_named(mine):
     line = MINE.splitlines().index("        completions[0].encode()") + 1
     assert found["lone surrogates"].startswith("error: UnicodeEncodeError: ")
     assert found["lone surrogates"].endswith(f"(line {line} of mine.py)")
-    assert found["brackets, nested"] == "ran longer than 1 s"
+    line = MINE.splitlines().index("        time.sleep(600)") + 1
+    assert found["brackets, nested"] == f"ran longer than 1 s (line {line} of mine.py)"
     assert found["NUL"].startswith("error: its process was killed by SIGABRT")
     # Alone and after the example: surrogates and two kinds of brackets. NUL only alone.
     failed = {name for name, text in found.items() if text != "1.0"}
