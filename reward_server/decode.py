@@ -55,8 +55,10 @@ class Tokenizer:
         file = Path(path)
         if file.is_dir():
             file = file / "tokenizer.json"
-        if not file.is_file():
-            raise StartError(f"`tokenizer` must be a tokenizer.json or its folder, got {path}.")
+        if file.suffix == ".model" or not file.is_file():
+            raise StartError(
+                f"`tokenizer` must be a tokenizer.json or its folder, got {path}.{_remedy(file)}"
+            )
         try:
             inner = tokenizers.Tokenizer.from_file(str(file))
         except Exception as error:  # the library raises plain Exception
@@ -112,6 +114,18 @@ class Tokenizer:
             return None
         found: int | None = self._inner.token_to_id(token)
         return found
+
+
+def _remedy(file: Path) -> str:
+    """What to do where there is a SentencePiece model in the place of a tokenizer.json, or ""."""
+    model = file if file.suffix == ".model" else file.with_name("tokenizer.model")
+    if not model.is_file():
+        return ""
+    load = f'AutoTokenizer.from_pretrained("{model.parent.absolute()}")'
+    return (
+        f" {model.name} is a SentencePiece model. Convert it, and pass the new folder: python -c"
+        f" 'from transformers import AutoTokenizer; {load}.save_pretrained(\"tokenizer\")'"
+    )
 
 
 def _token_text(value: object) -> str | None:

@@ -133,12 +133,21 @@ class Call:
         if not new and now - self._noticed < NOTICE_S:
             return
         self._noticed, self._event = now, event
+        if not self.row_ids:
+            logger.warning(
+                "waiting for the reward server endpoint=%s waited_s=%.0f left_s=%.0f failure=%s",
+                self.endpoint,
+                now - self._started,
+                self._left_s(),
+                self._failure or "none",
+            )
+            return
         logger.warning(
             "%s endpoint=%s request_id=%s rows=%s waited_s=%.0f left_s=%.0f attempts=%d failure=%s",
             event,
             self.endpoint,
             self.request_id,
-            f"{self.row_ids[0]}..{self.row_ids[-1]}" if self.row_ids else "none",
+            f"{self.row_ids[0]}..{self.row_ids[-1]}",
             now - self._started,
             self._left_s(),
             self._attempts,

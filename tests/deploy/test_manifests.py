@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import filecmp
+import re
 import shutil
 
 import pytest
@@ -81,3 +82,13 @@ def test_the_readme_names_all_components():
     text = (manifests.FOLDER / "README.md").read_text(encoding="utf-8")
     for name in (*manifests.COMPONENTS, *manifests.OVERLAYS):
         assert f"`{name}`" in text or f"/{name}" in text
+
+
+def test_the_guide_builds_the_images_of_all_components():
+    """A tag that a component names is one that the commands of README.md give to an image."""
+    guide = (manifests.FOLDER / "README.md").read_text(encoding="utf-8")
+    assert "-t REGISTRY/shardward-trainer:0.1.0-$JAX ." in guide
+    (values,) = re.findall(r"^JAX=(\w+) +# or (\w+)$", guide, re.MULTILINE)
+    files = (manifests.FOLDER / "components").glob("*/kustomization.yaml")
+    tags = [tag for f in files for tag in re.findall(r"newTag: (\S+)", f.read_text("utf-8"))]
+    assert sorted(tags) == sorted(f"0.1.0-{jax}" for jax in values)

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import time
@@ -14,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from trainer import InvalidRequest, RewardClient, Unavailable
+from trainer import InvalidRequest, RewardClient, Unavailable, calls
 from trainer.codec import LocalRollouts
 
 ROOT = Path(__file__).parents[2]
@@ -78,11 +79,25 @@ def test_no_server_names_endpoint_and_remedy(tmp_path: Path) -> None:
         client.connect()
 
 
+def test_waiting_for_a_server_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Now and then a line has the address, the time that is left and why there is no answer."""
+    monkeypatch.setattr(calls, "NOTICE_S", 0.2)
+    client = RewardClient(f"unix:{tmp_path}/none", connect_timeout_s=3)
+    with pytest.raises(Unavailable):
+        client.connect()
+    lines = [record.getMessage() for record in caplog.records]
+    expected = rf"waiting for the reward server endpoint=unix:{tmp_path}/none waited_s=\d left_s=\d"
+    assert len(lines) > 1
+    assert all(re.fullmatch(f"{expected} failure=No such file or directory", x) for x in lines)
+
+
 def test_other_tokenizer_is_refused(tmp_path: Path) -> None:
     """A server that would decode to other text is found out before the first step."""
     with server(tmp_path):
         client = RewardClient(f"unix:{tmp_path}/s")
-        with pytest.raises(InvalidRequest, match="same --tokenizer"):
+        with pytest.raises(InvalidRequest, match=r"must be the trainer.s .*--print-server-flags"):
             client.connect(fingerprint="0" * 64)
         client.close()
 

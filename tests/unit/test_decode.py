@@ -109,3 +109,13 @@ def test_check_ids_accepts():
     """Ids in range and no ids at all pass."""
     decode.check_ids(np.asarray([0, 9], np.int32), np.asarray([2]), vocab_size=10)
     decode.check_ids(np.asarray([], np.int32), np.asarray([0, 0]), vocab_size=10)
+
+
+@pytest.mark.parametrize("given", ["tokenizer.model", ""])
+def test_a_sentencepiece_model_is_named_with_the_way_to_convert_it(tmp_path, given):
+    """Its folder may be given, too."""
+    (tmp_path / "tokenizer.model").write_bytes(b"\n\x0e\n\x05<unk>")
+    with pytest.raises(StartError) as error:
+        decode.Tokenizer.load(tmp_path / given)
+    assert "must be a tokenizer.json or its folder" in str(error.value)
+    assert f'AutoTokenizer.from_pretrained("{tmp_path}").save_pretrained' in str(error.value)
