@@ -113,13 +113,14 @@ class Scores:
 
     Attributes:
         rewards: float32 [b, F]; NaN where a function gave no value.
-        statuses: uint8 [b], values of `RowStatus`.
+        statuses: uint8 [b], values of `RowStatus`; 0 for rows without a result, if `unfinished`.
         errors: one for every row whose status is not OK, ascending by row.
         extra_columns: float32 [b] by name, NaN where a row reported none.
         queue_s: seconds from arrival to the first row's start.
         decode_s: seconds of decoding, added up over children.
         score_s: float64 [F], seconds within each function, added up over rows.
         row_s: float64 [b], seconds of each row, or None from workers, which don't send them.
+        unfinished: why there are rows without a result; "" if there is none.
     """
 
     rewards: NDArray[np.float32]
@@ -130,6 +131,7 @@ class Scores:
     decode_s: float
     score_s: NDArray[np.float64]
     row_s: NDArray[np.float64] | None = None
+    unfinished: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

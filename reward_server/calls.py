@@ -67,6 +67,11 @@ class Call:
         self._row_s = np.zeros(batch.rows, np.float64)
         self._first_started: float | None = None
 
+    @property
+    def failed(self) -> int:
+        """Rows that have a result, but no reward."""
+        return len(self._errors)
+
     def take(self, rows: int) -> tuple[int, int]:
         """Takes up to so many neighbouring rows off the queue."""
         start, end = self.ranges.popleft()

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from shardward.v1 import reward_pb2, reward_pb2_grpc, scoring_pb2, scoring_pb2_grpc
 
-from reward_server import lifecycle, log, rewards_cli, try_out
+from reward_server import lifecycle, log, pipes, rewards_cli, try_out
 from reward_server.batch import Scorer, StartError
 from reward_server.check import Unreachable, check
 from reward_server.config import ConfigError, PoolConfig, RewardsConfig
@@ -67,23 +67,26 @@ def _client_credentials(args: argparse.Namespace, prefix: str) -> ClientCredenti
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Runs a command and exits with its code."""
+    sys.exit(pipes.run(lambda: _main(sys.argv[1:] if argv is None else argv)))
+
+
+def _main(argv: Sequence[str]) -> int:
     parser = build_parser()
-    args = parser.parse_args(joined(sys.argv[1:] if argv is None else argv))
+    args = parser.parse_args(joined(argv))
     if args.command is None:
         parser.print_help(sys.stderr)
-        sys.exit(EXIT_USAGE)
+        return EXIT_USAGE
     try:
         _check_numbers(args)
-        code = _COMMANDS[args.command](args)
+        return _COMMANDS[args.command](args)
     except Unreachable as error:
         print(error, file=sys.stderr)
-        code = EXIT_UNREACHABLE
+        return EXIT_UNREACHABLE
     except (ConfigError, StartError) as error:
         print(f"reward-server {args.command}: {error}", file=sys.stderr)
-        code = EXIT_CONFIG
+        return EXIT_CONFIG
     except KeyboardInterrupt:
-        code = EXIT_INTERRUPTED
-    sys.exit(code)
+        return EXIT_INTERRUPTED
 
 
 def _check_numbers(args: argparse.Namespace) -> None:
@@ -176,7 +179,7 @@ def _check(args: argparse.Namespace) -> int:
 def _score(args: argparse.Namespace) -> int:
     # What happened to rows is in the summary.
     log.configure(level="ERROR", as_json=False)
-    good = score_file(
+    return score_file(
         args.file,
         rewards=RewardsConfig.load(args.rewards),
         pool=_pool_config(args),
@@ -184,7 +187,6 @@ def _score(args: argparse.Namespace) -> int:
         out=args.out,
         only_failed=args.only_failed,
     )
-    return EXIT_OK if good else EXIT_FAILED
 
 
 def _rewards(args: argparse.Namespace) -> int:

@@ -16,7 +16,8 @@ from reward_server.handler import QUEUE_BYTES, version
 # What a trainer on a laptop is pointed at.
 LISTEN = "unix:/tmp/reward.sock"
 EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_CONFIG, EXIT_UNREACHABLE = 0, 1, 2, 3, 4
-EXIT_INTERRUPTED = 130
+# As a shell says them: 128 and the number of a signal.
+EXIT_INTERRUPTED, EXIT_CLOSED_PIPE, EXIT_TERMINATED = 130, 141, 143
 
 # Two words, so that it has flags of its own beside those of `rewards NAME`.
 REWARDS_TEST = "rewards test"
@@ -28,6 +29,8 @@ _EXIT_CODES = {
     EXIT_CONFIG: "a file or setting can't be used",
     EXIT_UNREACHABLE: "nothing answers",
     EXIT_INTERRUPTED: "interrupted",
+    EXIT_TERMINATED: "terminated",
+    EXIT_CLOSED_PIPE: "nobody reads the output",
 }
 _SLOTS = "processes that run reward functions (default: one per core)"
 
@@ -242,8 +245,9 @@ def _add_score(commands: _Commands) -> None:
     score = commands.add(
         "score",
         "score the rows of a JSON-lines file",
-        "Scores the rows of a JSON-lines file: prompt, completion and columns in each line.",
-        (EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_CONFIG, EXIT_INTERRUPTED),
+        "Scores the rows of a JSON-lines file: prompt, completion and columns in each line.\n"
+        "Ctrl-C or SIGTERM writes what there is; --only-failed scores the others later.",
+        (EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_CONFIG, EXIT_INTERRUPTED, EXIT_TERMINATED),
         "reward-server score rollouts.jsonl --rewards rewards.toml --out scored.jsonl",
     )
     score.add_argument("file", metavar="FILE", type=Path, help="a row in each line")

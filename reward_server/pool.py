@@ -153,8 +153,18 @@ class Pool:
         return sum(call.missing for call in self._calls)
 
     @property
+    def rows_done(self) -> int:
+        """Rows of those calls that have one."""
+        return sum(call.batch.rows - call.missing for call in self._calls)
+
+    @property
+    def rows_failed(self) -> int:
+        """Those of them without a reward."""
+        return sum(call.failed for call in self._calls)
+
+    @property
     def rows_queued(self) -> int:
-        """Those of them that no child has."""
+        """Rows of those calls that no child has."""
         return sum(call.queued for call in self._calls)
 
     async def start(self) -> None:
@@ -176,12 +186,13 @@ class Pool:
             time.monotonic() - started,
         )
 
-    async def score(self, batch: Batch, *, timeout_s: float) -> Scores:
+    async def score(self, batch: Batch, *, timeout_s: float, partial: bool = False) -> Scores:
         """Scores every row of a batch.
 
         Args:
             batch: the rows.
             timeout_s: seconds the caller still waits for.
+            partial: return what there is in place of an error, see `Scores.unfinished`.
 
         Raises:
             TimeoutError: the time ran out; rows not started are dropped.
@@ -202,7 +213,13 @@ class Pool:
                 return await call.done
         except TimeoutError:
             message = f"{call.missing} of {batch.rows} rows had no reward after {timeout_s:g} s."
+            if partial:
+                return self._so_far(call, message)
             raise TimeoutError(message) from None
+        except WorkersUnavailable as error:
+            if partial:
+                return self._so_far(call, str(error))
+            raise
         finally:
             self._drop(call)
 
@@ -215,6 +232,18 @@ class Pool:
             if chunk.call is call:
                 child.shared.header[Word.STOP_AT] = 0
 
+    def end_calls(self, reason: str) -> None:
+        """Ends the calls under way, as if no child were left."""
+        for call in self._calls:
+            if not call.done.done():
+                call.done.set_exception(WorkersUnavailable(reason))
+
+    def _so_far(self, call: Call, reason: str) -> Scores:
+        for chunk in self._busy.values():
+            if chunk.call is call:
+                call.store(chunk)
+        return dataclasses.replace(call.scores(), unfinished=reason)
+
     async def close(self) -> None:
         """Kills every child with all of its processes and returns when they are gone."""
         self._closed = True
@@ -223,9 +252,7 @@ class Pool:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._monitor
         children = await self._children.close()
-        for call in self._calls:
-            if not call.done.done():
-                call.done.set_exception(WorkersUnavailable("The pool was closed."))
+        self.end_calls("The pool was closed.")
         _logger.info("pool stopped children=%d", children)
 
     # What children say.

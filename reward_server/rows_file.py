@@ -8,9 +8,9 @@ import contextlib
 import dataclasses
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 
@@ -130,27 +130,52 @@ def _shown(value: object) -> str:
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
 
 
-@contextlib.contextmanager
-def replacing(file: Path) -> Iterator[TextIO]:
-    """Opens a file that takes the place of `file` at the end, unless there was an error.
+class CannotWrite(ConfigError):  # noqa: N818 - named for what failed
+    """A file can't be written, on a full disk for example; the message names it."""
+
+
+class Draft:
+    """A file beside another one, whose place it takes once it is complete."""
+
+    def __init__(self, path: Path, target: Path) -> None:
+        self._path = path
+        self._target = target
+        self._out = path.open("w", encoding="utf-8")
+
+    def replace(self, lines: Iterable[str]) -> None:
+        """Writes all lines and replaces the file.
+
+        Raises:
+            CannotWrite: the file is as it was.
+        """
+        try:
+            self._out.writelines(f"{line}\n" for line in lines)
+            self._out.flush()
+            os.fsync(self._out.fileno())
+            if self._target.exists():
+                self._path.chmod(self._target.stat().st_mode)
+            self._path.replace(self._target)
+        except OSError as error:
+            reason = error.strerror or error
+            raise CannotWrite(f"{self._target} can't be written: {reason}.") from error
+
+    def close(self) -> None:
+        """Removes what is left of it."""
+        with contextlib.suppress(OSError):  # a full disk
+            self._out.close()
+        self._path.unlink(missing_ok=True)
+
+
+def draft(file: Path) -> Draft:
+    """Opens a draft of a file, so that what can't be written is known before the work.
 
     Raises:
         ConfigError: there can be no file.
     """
     target = file.resolve()
-    draft = target.with_name(f".{target.name}.{os.getpid()}")
+    if target.exists() and not target.is_file():  # a device would be replaced, too
+        raise ConfigError(f"`--out` must be a file to write, got {file}.")
     try:
-        out = draft.open("w", encoding="utf-8")
+        return Draft(target.with_name(f".{target.name}.{os.getpid()}"), target)
     except OSError as error:
         raise ConfigError(f"`--out` must be a file to write, got {file}: {error}.") from error
-    try:
-        with out:
-            if target.exists():
-                draft.chmod(target.stat().st_mode)
-            yield out
-            out.flush()
-            os.fsync(out.fileno())
-        draft.replace(target)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise

@@ -5,8 +5,9 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,9 +20,22 @@ from reward_server.decode import Tokenizer
 from reward_server.pool import Pool
 from reward_server.rows_file import Row
 
+# A step of training, and no more than a call could bring.
 _OPEN_BATCHES = 64
 _LOOK_S = 0.2
-_MARGIN_S = 60.0
+# Children that load little are there by then; who waits longer wants to know for what.
+_TELL_AFTER_S, _TELL_EVERY_S = 2.0, 10.0
+NOT_SCORED = "NOT_SCORED"
+
+
+class Listener:
+    """Hears how scoring gets on; does nothing by itself."""
+
+    def waits(self, text: str) -> None:
+        """Takes a sentence on what is being waited for."""
+
+    def scored(self, done: int, failed: int) -> None:
+        """Takes the numbers of rows that have a result, and of those of them without a reward."""
 
 
 async def score_rows(
@@ -30,19 +44,21 @@ async def score_rows(
     rewards: RewardsConfig,
     pool: PoolConfig,
     tokenizer_path: str | None = None,
-    on_progress: Callable[[int], None] = lambda _: None,
-) -> float:
+    listener: Listener | None = None,
+    stop: asyncio.Event | None = None,
+) -> Scoring:
     """Scores rows and puts the results into them.
+
+    Rows that were not reached, because the work was stopped or no child was left, get the status
+    NOT_SCORED and the reason.
 
     Args:
         rows: the rows.
         rewards: the functions.
         pool: limits.
         tokenizer_path: tokenizer of rows with `completion_ids`, or None.
-        on_progress: called now and then with the number of rows that have a result.
-
-    Returns:
-        The seconds that it took once the pool had started.
+        listener: hears how it gets on.
+        stop: ends the work early once it is set.
 
     Raises:
         ConfigError: a row lacks a column or has wrong ids; the message names its line.
@@ -50,30 +66,101 @@ async def score_rows(
     """
     tokenizer = Tokenizer.load(tokenizer_path) if tokenizer_path is not None else None
     batches = _batches(rows, rewards, tokenizer)
-    limit_s = _MARGIN_S + len(rows) * sum(function.timeout_s for function in rewards.functions)
     scorer = Pool(rewards, tokenizer_path, pool)
-    gate = asyncio.Semaphore(_OPEN_BATCHES)
-    started_rows = 0
-
-    async def run(members: list[Row], batch: Batch) -> None:
-        nonlocal started_rows
-        async with gate:
-            started_rows += batch.rows
-            scores = await scorer.score(batch, timeout_s=limit_s)
-        _finish(members, scores, scorer.reward_fns)
-
-    await scorer.start()
+    run = Scoring(scorer, rows, listener or Listener(), stop or asyncio.Event())
     try:
-        _check_columns(rows, rewards, scorer.reward_fns)
-        start = time.monotonic()
-        async with asyncio.TaskGroup() as tasks:
-            waiting = {tasks.create_task(run(*batch)) for batch in batches}
-            while waiting:
-                _, waiting = await asyncio.wait(waiting, timeout=_LOOK_S)
-                on_progress(started_rows - scorer.rows_missing)
-        return time.monotonic() - start
+        if await run.start():
+            _check_columns(rows, rewards, scorer.reward_fns)
+            await run.score(batches)
+        return run
     finally:
         await scorer.close()
+
+
+class Scoring:
+    """Rows on their way through a pool.
+
+    Attributes:
+        took_s: seconds of scoring, without those of starting.
+        scored: rows with a result.
+        unfinished: why others have none; "" if all have one.
+    """
+
+    def __init__(
+        self, pool: Pool, rows: Sequence[Row], listener: Listener, stop: asyncio.Event
+    ) -> None:
+        self.took_s = 0.0
+        self.scored = 0
+        self.unfinished = ""
+        self._pool = pool
+        self._rows = rows
+        self._listener = listener
+        self._stop = stop
+        self._failed = 0
+
+    async def start(self) -> bool:
+        """Starts the pool; returns whether it has, or was stopped."""
+        begun = time.monotonic()
+        starting = asyncio.ensure_future(self._pool.start())
+        stopping = asyncio.ensure_future(self._stop.wait())
+        wait_s = _TELL_AFTER_S
+        try:
+            while True:
+                done, _ = await asyncio.wait(
+                    (starting, stopping), timeout=wait_s, return_when=asyncio.FIRST_COMPLETED
+                )
+                if starting in done:
+                    starting.result()
+                    return True
+                if done:
+                    self._give_up(self._rows, "stopped")
+                    return False
+                wait_s = _TELL_EVERY_S
+                self._listener.waits(
+                    "starting children, which load the functions and score their probe rows"
+                    f" ({time.monotonic() - begun:.0f} s)"
+                )
+        finally:
+            for task in (starting, stopping):
+                task.cancel()
+            await asyncio.wait((starting, stopping))
+
+    async def score(self, batches: Sequence[tuple[list[Row], Batch]]) -> None:
+        """Scores batches until all are through, or the work is stopped."""
+        start = time.monotonic()
+        gate = asyncio.Semaphore(_OPEN_BATCHES)
+        async with asyncio.TaskGroup() as tasks:
+            waiting = {tasks.create_task(self._score(gate, *batch)) for batch in batches}
+            while waiting:
+                _, waiting = await asyncio.wait(waiting, timeout=_LOOK_S)
+                if self._stop.is_set():
+                    self._pool.end_calls("stopped")
+                self._listener.scored(
+                    self.scored + self._pool.rows_done, self._failed + self._pool.rows_failed
+                )
+        self.took_s = time.monotonic() - start
+
+    async def _score(self, gate: asyncio.Semaphore, members: list[Row], batch: Batch) -> None:
+        async with gate:
+            if self.unfinished or self._stop.is_set():
+                self._give_up(members, self.unfinished or "stopped")
+                return
+            # No limit for all together: rows have clocks, and a new child takes as long as it does.
+            scores = await self._pool.score(batch, timeout_s=math.inf, partial=True)
+        reached = scores.statuses > 0
+        _finish(members, scores, self._pool.reward_fns)
+        self.scored += int(reached.sum())
+        self._failed += int((scores.statuses[reached] != RowStatus.OK).sum())
+        if scores.unfinished:
+            left = [row for row, done in zip(members, reached, strict=True) if not done]
+            self._give_up(left, scores.unfinished)
+
+    def _give_up(self, rows: Sequence[Row], reason: str) -> None:
+        if rows:
+            self.unfinished = reason
+        names = [function.name for function in self._pool.reward_fns]
+        for row in rows:
+            row.finish(rewards=dict.fromkeys(names), reward=None, status=NOT_SCORED, error=reason)
 
 
 def _batches(
@@ -158,6 +245,8 @@ def _finish(rows: Sequence[Row], scores: Scores, reward_fns: Sequence[RewardFnIn
     errors = {error.row: f"{error.reward_fn}: {error.message}" for error in scores.errors}
     totals = messages.totals(scores, reward_fns)
     for index, row in enumerate(rows):
+        if not scores.statuses[index]:
+            continue
         values = zip(reward_fns, scores.rewards[index], strict=True)
         row.finish(
             rewards={function.name: _plain(value) for function, value in values},

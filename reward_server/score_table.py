@@ -16,18 +16,21 @@ _FAILURES = 5
 _SHOWN = 200
 
 
-def table(rows: Sequence[Row], *, weights: Mapping[str, float], scored: int, took_s: float) -> str:
+def table(
+    rows: Sequence[Row], *, weights: Mapping[str, float], scored: int, kept: int, took_s: float
+) -> str:
     """Makes the summary.
 
     Args:
         rows: all rows of the file.
         weights: of the functions, by name and in order.
-        scored: rows that were scored now; the others had a reward.
+        scored: rows that were scored now.
+        kept: rows that were left as they are.
         took_s: seconds that this took.
     """
-    kept = f", kept: {len(rows) - scored}" if scored < len(rows) else ""
+    left = f", kept: {kept}" if kept else ""
     speed = f", {took_s:.2f} s, {scored / took_s:.0f} rows a second" if took_s else ""
-    lines = [f"rows scored: {scored}{kept}{speed}", "", *_means(rows, weights)]
+    lines = [f"rows scored: {scored}{left}{speed}", "", *_means(rows, weights)]
     for part in (_failed(rows), _slowest(rows)):
         lines += ["", *part] if part else []
     return "\n".join(lines)

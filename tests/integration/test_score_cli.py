@@ -292,10 +292,13 @@ def test_hostile_texts_survive_the_way(tmp_path, files):
 
 
 def test_an_empty_file_is_no_failure(tmp_path, files):
-    """No rows give an empty file and code 0."""
+    """No rows give an empty file and code 0, unless the functions are wrong."""
     file, out = write(tmp_path / "rows.jsonl", []), tmp_path / "out.jsonl"
     assert "rows scored: 0" in score(file, "--rewards", files / "rewards.toml", "--out", out)
     assert out.read_bytes() == b""
+    bad = tmp_path / "bad.toml"
+    bad.write_text('[[reward]]\nfn = "none.py:f"\n', encoding="utf-8")
+    assert "there is no file" in score(file, "--rewards", bad, code=3)
 
 
 def test_an_interrupt_leaves_the_file_alone(tmp_path):
@@ -331,6 +334,80 @@ def test_an_interrupt_leaves_the_file_alone(tmp_path):
     assert read(file) == rows
     names = {path.name for path in tmp_path.iterdir()} - {"__pycache__"}
     assert names == {"fns.py", "r.toml", "rows.jsonl", "started"}
+
+
+STUCK = """
+import pathlib, time
+def stuck(completion, folder):
+    if completion == "stuck":
+        pathlib.Path(folder, "started").touch()
+        time.sleep(600)
+    return 1.0
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_costs_no_row_that_was_scored(tmp_path, number):
+    """Rows that have a reward are written, the others are marked, and can be scored later."""
+    (tmp_path / "fns.py").write_text(STUCK, encoding="utf-8")
+    rewards = tmp_path / "r.toml"
+    rewards.write_text('[[reward]]\nfn = "fns.py:stuck"\nper = "row"\ntimeout_s = 600\n', "utf-8")
+    completions = [*["good"] * 5, "stuck", *["good"] * 5]
+    rows = [{"prompt": "p", "completion": c, "folder": str(tmp_path)} for c in completions]
+    file, out = write(tmp_path / "rows.jsonl", rows), tmp_path / "out.jsonl"
+    flags = ("--rewards", rewards, "--slots", 1, "--out", out)
+    running = subprocess.Popen(
+        command(file, *flags),
+        cwd=service.ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        service.until((tmp_path / "started").exists)
+        running.send_signal(number)
+        printed, told = running.communicate(timeout=60)
+    finally:
+        running.kill()
+        running.wait()
+    assert running.returncode == 128 + number
+    assert "Traceback" not in told
+    scored = read(out)
+    assert [row["reward"] for row in scored] == [*[1.0] * 5, *[None] * 6]
+    assert [row["status"] for row in scored[5:]] == ["NOT_SCORED"] * 6
+    assert "5 of 11 rows were scored" in told
+    assert "failed NOT_SCORED: 6 of 11 rows" in printed
+    scored[5]["completion"] = "good"
+    assert "rows scored: 6, kept: 5" in score(write(out, scored), *flags, "--only-failed")
+    assert [row["reward"] for row in read(out)] == [1.0] * 11
+
+
+def test_a_slow_start_is_said(tmp_path):
+    """Who waits for children is told what they do."""
+    (tmp_path / "fns.py").write_text(
+        "import time\ntime.sleep(3)\ndef f(completion):\n    return 1.0\n", encoding="utf-8"
+    )
+    (tmp_path / "r.toml").write_text('[[reward]]\nfn = "fns.py:f"\nper = "row"\n', "utf-8")
+    file = write(tmp_path / "rows.jsonl", texts("a"))
+    done = subprocess.run(
+        command(file, "--rewards", tmp_path / "r.toml"),
+        cwd=service.ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert "starting children" in done.stderr
+
+
+def test_an_output_that_is_no_file(tmp_path, files):
+    """A pipe or device is refused before the work, and is still there."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    file = write(tmp_path / "rows.jsonl", texts("a"))
+    flags = ("--rewards", files / "rewards.toml", "--out", pipe)
+    assert "`--out` must be a file to write" in score(file, *flags, code=3)
+    assert pipe.is_fifo()
 
 
 def test_a_bar_on_a_terminal_and_lines_elsewhere(tmp_path, files):
