@@ -70,6 +70,8 @@ class RewardFnConfig:
         probe: row to score when a child starts, or None for the module's `EXAMPLE`.
         params: arguments of the function that are the same for every row, by name.
         sources: values of the routing column whose rows it scores; empty scores all rows.
+        none: what `None` means: "fail", the row has no reward; "skip", as in TRL, the function does
+            not apply to the row, whose total is the sum of the others.
     """
 
     name: str = ""
@@ -82,6 +84,7 @@ class RewardFnConfig:
     probe: Probe | None = None
     params: dict[str, Any] = dataclasses.field(default_factory=dict)
     sources: tuple[str, ...] = ()
+    none: str = "fail"
 
     def __post_init__(self) -> None:
         """Checks the values and fills in the name.
@@ -107,6 +110,8 @@ class RewardFnConfig:
             raise ConfigError(f"`timeout_s` must be > 0 seconds, got {self.timeout_s!r}.")
         if self.per not in ("list", "row", "group"):
             raise ConfigError(f'`per` must be "list", "row" or "group", got {self.per!r}.')
+        if self.none not in ("fail", "skip"):
+            raise ConfigError(f'`none` must be "fail" or "skip", got {self.none!r}.')
         _check_params(self.params)
         _check_sources(self.sources)
         for name in ("skip_special_tokens", "messages"):
@@ -116,7 +121,7 @@ class RewardFnConfig:
     @property
     def settings_digest(self) -> str:
         """Hash of what decides its rewards beside the function itself, whose path may differ."""
-        names = ("per", "skip_special_tokens", "messages", "params", "sources")
+        names = ("per", "skip_special_tokens", "messages", "params", "sources", "none")
         text = json.dumps([getattr(self, name) for name in names], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 

@@ -32,6 +32,7 @@ from reward_server.children import Children
 from reward_server.chunk_size import MAX_CHUNK, ChunkSize
 from reward_server.config import PoolConfig
 from reward_server.shared_memory import Word
+from reward_server.skipped import fail_skipped
 from reward_server.turns import Turns
 from reward_server.watch import BEAT_SLACK_S, Watch
 
@@ -242,7 +243,8 @@ class Pool:
         for chunk in self._busy.values():
             if chunk.call is call:
                 call.store(chunk)
-        return dataclasses.replace(call.scores(), unfinished=reason)
+        scores = fail_skipped(call.scores(), self._rewards)
+        return dataclasses.replace(scores, unfinished=reason)
 
     async def close(self) -> None:
         """Kills every child with all of its processes and returns when they are gone."""
@@ -372,7 +374,7 @@ class Pool:
 
     def _finish(self, call: Call) -> None:
         if not call.missing and not call.done.done():
-            call.done.set_result(call.scores())
+            call.done.set_result(fail_skipped(call.scores(), self._rewards))
 
     # The watch: runs while there is work.
 

@@ -30,6 +30,8 @@ _CALL_GIVEN = ("mode", "step")
 _TEXTS = ("prompts", "completions", "prompt", "completion")
 _GIVEN = (*_TEXTS, *_CALL_GIVEN, *ROW_GIVEN, "kwargs")
 _MAX_FLOAT32 = 3.4028234663852886e38
+# What stands in the matrix of rewards where there is no value.
+NOT_APPLICABLE = math.nan
 
 
 class InvalidValue(Exception):  # noqa: N818 - named as the row status is
@@ -135,6 +137,8 @@ class RewardFn:
     def values(self, result: object, rows: int) -> list[float | BaseException]:
         """Checks what the function returned for a group: a number or a problem for each row.
 
+        A number is NaN if the function does not apply to the row.
+
         Raises:
             InvalidValue: it is no list of so many values.
         """
@@ -146,13 +150,22 @@ class RewardFn:
             raise InvalidValue(f"returned {what}, not a list of {rows} values") from None
         if length != rows:
             raise InvalidValue(f"returned {length} values for {rows} rows")
-        return [_number_or_problem(value) for value in found]
+        return [self._number_or_problem(value) for value in found]
+
+    def _number_or_problem(self, value: object) -> float | BaseException:
+        try:
+            return self._number(value)
+        except InvalidValue as error:
+            return error
+
+    def _number(self, value: object) -> float:
+        return NOT_APPLICABLE if value is None and self.config.none == "skip" else _number(value)
 
     def _text(self, role: str, text: str) -> str | list[dict[str, str]]:
         return [{"role": role, "content": text}] if self.config.messages else text
 
     def value(self, result: object) -> float:
-        """Checks what the function returned for one row.
+        """Checks what the function returned for one row; NaN if it does not apply to it.
 
         Raises:
             InvalidValue: it is not one finite number.
@@ -169,14 +182,7 @@ class RewardFn:
                 raise InvalidValue(f"returned {what}, not a list of one value") from None
             if length != 1:
                 raise InvalidValue(f"returned {length} values for 1 row")
-        return _number(result)
-
-
-def _number_or_problem(value: object) -> float | BaseException:
-    try:
-        return _number(value)
-    except InvalidValue as error:
-        return error
+        return self._number(result)
 
 
 def _number(value: object) -> float:

@@ -15,10 +15,12 @@ class InProcessReward:
 
     Attributes:
         fn: called as Tunix and TRL do, `fn(prompts=, completions=, **columns)`; it takes all rows
-            and gives a number for each, None or NaN for a row without one.
+            and gives a number for each, None or NaN for a row without one (see `none`).
         name: name in metrics; empty takes the function's.
         weight: factor in the weighted total; 0 is reported only.
         messages: whether texts are handed over as chats of one message, as TRL does.
+        none: what None means: "fail", the row has no reward; "skip", as in TRL, the function does
+            not apply to the row, whose total is the sum of the others.
 
     Example:
         >>> InProcessReward(fn=lambda completions, **_: [0.0] * len(completions), name="zero").name
@@ -29,3 +31,4 @@ class InProcessReward:
     name: str = ""
     weight: float = 1.0
     messages: bool = False
+    none: str = "fail"

@@ -23,6 +23,7 @@ from shardward.v1 import reward_pb2
 from reward_server import decode, messages, registry
 from reward_server.batch import Batch, RewardFnInfo, RowError, RowStatus, Scores
 from reward_server.config import RewardFnConfig
+from reward_server.skipped import fail_skipped
 from reward_server.user_errors import describe, status_of
 from trainer.in_process import InProcessReward
 
@@ -166,7 +167,7 @@ class Scorer:
                         row=row, reward_fn=fn.config.name, status=status, message=message
                     )
                     errors.append(error)
-        return Scores(
+        scores = Scores(
             rewards=rewards,
             statuses=statuses,
             errors=errors,
@@ -175,6 +176,7 @@ class Scorer:
             decode_s=0.0,
             score_s=np.zeros(len(values)),
         )
+        return fail_skipped(scores, [fn.config for fn in self._functions])
 
 
 def _reward_fn(reward: Callable[..., Any] | InProcessReward) -> registry.RewardFn:
@@ -183,7 +185,11 @@ def _reward_fn(reward: Callable[..., Any] | InProcessReward) -> registry.RewardF
     name = reward.name or getattr(reward.fn, "__name__", type(reward.fn).__name__)
     try:
         entry = RewardFnConfig(
-            fn=f"in_process:{name}", name=name, weight=reward.weight, messages=reward.messages
+            fn=f"in_process:{name}",
+            name=name,
+            weight=reward.weight,
+            messages=reward.messages,
+            none=reward.none,
         )
         return registry.describe(reward.fn, entry, None)
     except (TypeError, ValueError) as error:
