@@ -98,7 +98,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _set_up_logging(level: str) -> None:
     logging.basicConfig(
-        level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr
+        level=logging.WARNING,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        datefmt="%Y-%m-%d %H:%M:%S%z",
+        stream=sys.stderr,
     )
     # Not of the root: JAX and Orbax fill pages at INFO.
     logging.getLogger("trainer").setLevel(level)

@@ -16,6 +16,7 @@ import time
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from tqdm import tqdm
+from tqdm.contrib.logging import logging_redirect_tqdm
 
 from trainer.json_lines import JsonLines
 
@@ -89,6 +90,9 @@ class Progress:
         self._bar = self._stack.enter_context(
             tqdm(total=steps, initial=done, desc="GRPO", unit="step", disable=not self._terminal)
         )
+        if self._terminal:
+            # Log lines go above the bar, not into it.
+            self._stack.enter_context(logging_redirect_tqdm())
         self._waiting: collections.deque[dict[str, Any]] = collections.deque()
         self._loss: float | None = None
         self._start = self._last_step = time.monotonic()

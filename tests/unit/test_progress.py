@@ -6,7 +6,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
+import re
 import resource
+import sys
 
 import pytest
 
@@ -112,6 +115,21 @@ def test_the_line_shown_counts_steps_of_the_whole_run(tmp_path, capsys):
         seen.on_step(report(8))
         seen.on_step(report(9))
     assert "step 10/10 " in capsys.readouterr().err
+
+
+def test_log_lines_stand_above_the_bar(tmp_path, capsys, monkeypatch):
+    """On a terminal the bar is taken away for a line of the log, and drawn again below it."""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "100")
+    handler = logging.StreamHandler(sys.stderr)
+    logging.root.addHandler(handler)
+    try:
+        with progress(tmp_path, show=True) as seen:
+            seen.on_step(report(0))
+            logging.getLogger("trainer").warning("rows failed")
+    finally:
+        logging.root.removeHandler(handler)
+    assert re.search(r"step/s.*\r *\rrows failed\n", capsys.readouterr().err)
 
 
 def test_a_full_disk_does_not_end_a_run(tmp_path, caplog):
