@@ -253,6 +253,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (Failed, Stopped) as error:
         print(f"demo: {error}", file=sys.stderr)
         return error.code
+    except OSError as error:
+        # A full disk: the training goes on without its files, and they are missing here.
+        print(f"demo: {error}", file=sys.stderr)
+        return 1
     return 0
 
 
