@@ -83,7 +83,7 @@ class TokenInterceptor(grpc.aio.ServerInterceptor):
         refusal = status.Unauthenticated(missing=not shown)
 
         async def refuse(_: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
-            await status.abort(context, refusal)
+            await status.abort(context, refusal, caller=context.peer())
 
         return grpc.stream_stream_rpc_method_handler(refuse)
 

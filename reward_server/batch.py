@@ -145,6 +145,8 @@ class RewardFnInfo:
         required_columns: columns that the function cannot do without.
         settings_digest: hash of its other settings, see `RewardFnConfig.settings_digest`.
         whole_groups: whether it sees the rows of a group together.
+        settings: those settings by name, see `reward_server.fn_digest.settings`.
+        code_digest: hash of its source, see `reward_server.fn_digest.of_code`.
     """
 
     name: str
@@ -153,6 +155,8 @@ class RewardFnInfo:
     required_columns: tuple[str, ...] = ()
     settings_digest: str = ""
     whole_groups: bool = False
+    settings: dict[str, str] = dataclasses.field(default_factory=dict)
+    code_digest: str = ""
 
 
 class Scorer(Protocol):
@@ -161,6 +165,11 @@ class Scorer(Protocol):
     @property
     def reward_fns(self) -> tuple[RewardFnInfo, ...]:
         """Functions in the order of the reward matrix."""
+        ...
+
+    @property
+    def reward_fns_digest(self) -> str:
+        """Hash of what decides their rewards, see `reward_server.fn_digest`."""
         ...
 
     @property

@@ -101,6 +101,7 @@ class Child:
                     for f in self._functions
                 ],
                 "async": [f.is_async for f in self._functions],
+                "code_digests": [f.code_digest for f in self._functions],
                 "columns": columns,
             }
         )

@@ -73,6 +73,7 @@ class Children:
         self._reason = ""
         self._idle_losses = 0
         self._none_since: float | None = time.monotonic()
+        self._code_digests: list[str] = []
         self._retry: asyncio.TimerHandle | None = None
         self._closed = False
 
@@ -252,6 +253,10 @@ class Children:
             if child.given_up:
                 return
             self._end_watch(child)
+            if problem := self._changed(frame["code_digests"]):
+                self._failed(problem)
+                child.kill()
+                return
             if self._failures:
                 _logger.info("child started after %d failures", self._failures)
             self._failures, self._reason, self._none_since = 0, "", None
@@ -272,6 +277,19 @@ class Children:
         if watch is not None:
             watch.cancel()
         return watch is not None
+
+    def _changed(self, code_digests: list[str]) -> str:
+        """Says whose source is another than the first child's: rewards must not change."""
+        self._code_digests = self._code_digests or code_digests
+        for fn, new, old in zip(
+            self._spec.rewards.functions, code_digests, self._code_digests, strict=True
+        ):
+            if new != old:
+                return (
+                    f"reward function {fn.name!r} cannot be loaded again: the source of {fn.fn} has"
+                    " changed since the start. Restart this process, or put the old file back."
+                )
+        return ""
 
     def _failed(self, message: str) -> None:
         if self._closed or self._ready is None:

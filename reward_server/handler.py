@@ -10,7 +10,6 @@ import dataclasses
 import importlib.metadata
 import logging
 import time
-import zlib
 
 import numpy as np
 from shardward.v1 import types_pb2
@@ -20,7 +19,7 @@ from reward_server.batch import Scorer
 from reward_server.channel import MAX_MESSAGE_BYTES
 from reward_server.decode import Tokenizer
 from reward_server.messages import RequestError
-from reward_server.status import Draining, QueueFull, TokenizerMismatch
+from reward_server.status import Draining, QueueFull, RewardFnsChanged, TokenizerMismatch
 
 MEMO_BYTES = 64 * 2**20
 QUEUE_BYTES = 256 * 2**20
@@ -28,7 +27,7 @@ QUEUE_BYTES = 256 * 2**20
 _MEMO_ENTRY_BYTES = 1000
 # The scorer ends by itself at the deadline and knows more about it.
 _GRACE_S = 0.1
-_Digest = tuple[int, int, int, int]
+_Digest = tuple[int, int]
 logger = logging.getLogger(__name__)
 
 
@@ -100,6 +99,7 @@ class Handler:
         mode: int,
         fingerprint: str,
         timeout_s: float,
+        reward_fns_digest: str = "",
         caller: str = "",
     ) -> types_pb2.RewardBatch:
         """Scores the rows of one call.
@@ -111,20 +111,23 @@ class Handler:
             mode: a `shardward.v1.Mode`.
             fingerprint: of the caller's tokenizer; "" is not checked.
             timeout_s: seconds the caller still waits for.
+            reward_fns_digest: of the functions that the caller counts on; "" is not checked.
             caller: who takes turns with others where rows wait.
 
         Raises:
             RequestError: the request can't be scored as it stands.
             TokenizerMismatch: the caller has another tokenizer.
+            RewardFnsChanged: the caller counts on other functions.
             TimeoutError: the time ran out.
             WorkersUnavailable: no worker can be reached.
             Draining: the process is about to stop.
             QueueFull: too much is being scored already.
         """
         messages.check_request_id(request_id)
+        messages.check_caller(caller)
         if fingerprint and fingerprint != self._tokenizer.fingerprint:
             raise TokenizerMismatch(expected=self._tokenizer.fingerprint, got=fingerprint)
-        digest = _digest(rollouts)
+        digest = _digest(rollouts, step, mode, reward_fns_digest)
         answer, running = self._memo.get(request_id), self._running.get(request_id)
         known = answer or running
         if known is not None:
@@ -138,7 +141,13 @@ class Handler:
             size = self._admit(rollouts)
             task = asyncio.create_task(
                 self._score(
-                    request_id, rollouts, step=step, mode=mode, timeout_s=timeout_s, caller=caller
+                    request_id,
+                    rollouts,
+                    step=step,
+                    mode=mode,
+                    timeout_s=timeout_s,
+                    reward_fns_digest=reward_fns_digest,
+                    caller=caller,
                 )
             )
             running = self._running[request_id] = _Running(digest, task, size)
@@ -175,9 +184,13 @@ class Handler:
         step: int,
         mode: int,
         timeout_s: float,
+        reward_fns_digest: str,
         caller: str,
     ) -> types_pb2.RewardBatch:
         start = time.monotonic()
+        expected = self.scorer.reward_fns_digest
+        if reward_fns_digest and reward_fns_digest != expected:
+            raise RewardFnsChanged(expected=expected, got=reward_fns_digest)
         reward_fns = self.scorer.reward_fns
         batch = messages.to_batch(
             rollouts, tokenizer=self._tokenizer, reward_fns=reward_fns, step=step, mode=mode
@@ -216,9 +229,12 @@ class Handler:
                     required_columns=fn.required_columns,
                     settings_digest=fn.settings_digest,
                     whole_groups=fn.whole_groups,
+                    settings=fn.settings,
+                    code_digest=fn.code_digest,
                 )
                 for fn in self.scorer.reward_fns
             ],
+            reward_fns_digest=self.scorer.reward_fns_digest,
             tokenizer_fingerprint=self._tokenizer.fingerprint,
             slots=self.scorer.slots,
             rows_per_slot=self.scorer.rows_per_slot,
@@ -235,13 +251,14 @@ class Handler:
         )
 
 
-def _digest(rollouts: types_pb2.RolloutBatch) -> _Digest:
+def _digest(rollouts: types_pb2.RolloutBatch, *values: int | str) -> _Digest:
     """Tells a retry from another call that was given the same id by mistake.
 
-    A checksum is enough against mistakes, and costs a fifth of a cryptographic hash.
+    Of everything that decides the rewards. A checksum is enough against mistakes, and costs a fifth
+    of a cryptographic hash.
     """
-    row_ids, lengths = tuple(rollouts.row_ids), tuple(rollouts.completion_lengths)
-    return len(lengths), hash(row_ids), hash(lengths), zlib.crc32(rollouts.completion_ids)
+    data = rollouts.SerializeToString(deterministic=True)
+    return len(data), hash((data, *values))
 
 
 def version() -> str:

@@ -10,10 +10,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import grpc
+from shardward.changes import changes
 from shardward.v1 import types_pb2
 
 from reward_server import discovery
@@ -31,6 +33,8 @@ INFO_TIMEOUT_S = 5.0
 PING_EVERY_S = 2.0
 PING_TIMEOUT_S = 8.0
 START_TIMEOUT_S = 120.0
+# A worker that is started again must find its place kept.
+TAKE_OVER_S = 30.0
 logger = logging.getLogger(__name__)
 
 
@@ -38,7 +42,9 @@ class Membership:
     """Workers that may be used, kept up to date while it runs.
 
     Attributes:
-        reward_fns: functions of the workers; those of the first one that was met.
+        reward_fns: functions of the workers: those of the first one that was met, until none has
+            been there with them for TAKE_OVER_S and another one is.
+        reward_fns_digest: hash of what decides their rewards.
         refusals: why workers can't be used, by address.
     """
 
@@ -51,6 +57,7 @@ class Membership:
         slots: int | None,
         on_change: Callable[[], None],
         on_silent: Callable[[Piece], None],
+        on_new_functions: Callable[[str], None],
     ) -> None:
         """Takes where they are and what they must be.
 
@@ -61,6 +68,7 @@ class Membership:
             slots: of each address, or None for those that a worker says it has.
             on_change: called when rows may be given out that could not before.
             on_silent: called for each piece of a worker that does not answer any more.
+            on_new_functions: called with what is new when other functions were taken over.
 
         Raises:
             StartError: the spec is none.
@@ -75,11 +83,15 @@ class Membership:
         self._slots = slots
         self._on_change = on_change
         self._on_silent = on_silent
+        self._on_new_functions = on_new_functions
         self._by_address: dict[str, RemoteWorker] = {}
         self._unlisted = ""
         self._task: asyncio.Task[None] | None = None
         self._met = asyncio.Event()
+        self._offered: Sequence[types_pb2.RewardFnInfo] = ()
+        self._last_usable = -math.inf
         self.reward_fns: tuple[RewardFnInfo, ...] = ()
+        self.reward_fns_digest = ""
         self.refusals: dict[str, str] = {}
 
     def __iter__(self) -> Iterator[RemoteWorker]:
@@ -187,6 +199,8 @@ class Membership:
         """Meets a worker whenever it can be used, and leaves it when it falls silent."""
         while True:
             try:
+                if worker.usable:
+                    self._last_usable = time.monotonic()
                 if worker.info is None:
                     await self._meet(worker)
                 elif worker.pieces and time.monotonic() - worker.heard > PING_EVERY_S:
@@ -253,7 +267,20 @@ class Membership:
                 f"its tokenizer is {info.tokenizer_fingerprint[:12]}, this server's is"
                 f" {self._fingerprint[:12]}"
             )
-        fns = tuple(
+        if self._offered and info.reward_fns_digest != self.reward_fns_digest:
+            alone_s = time.monotonic() - self._last_usable
+            if self.usable or alone_s < TAKE_OVER_S:
+                others = changes(info.reward_fns, self._offered, before_is="others")
+                return f"its reward functions are not those of the others: {others}"
+        self._take(info)
+        return ""
+
+    def _take(self, info: types_pb2.ServiceInfo) -> None:
+        """Takes functions over, if they are new: those of the first worker, or of a new set."""
+        before, self._offered = self._offered, info.reward_fns
+        if before and info.reward_fns_digest == self.reward_fns_digest:
+            return
+        self.reward_fns = tuple(
             RewardFnInfo(
                 name=fn.name,
                 weight=fn.weight,
@@ -261,11 +288,13 @@ class Membership:
                 required_columns=tuple(fn.required_columns),
                 settings_digest=fn.settings_digest,
                 whole_groups=fn.whole_groups,
+                settings=dict(fn.settings),
+                code_digest=fn.code_digest,
             )
             for fn in info.reward_fns
         )
-        if not self.reward_fns:
-            self.reward_fns = fns
-        if fns != self.reward_fns:
-            return f"its reward functions are {fns}, those of the others {self.reward_fns}"
-        return ""
+        self.reward_fns_digest = info.reward_fns_digest
+        if before:
+            what = changes(info.reward_fns, before)
+            logger.warning("reward functions taken over from new workers: %s", what)
+            self._on_new_functions(what)

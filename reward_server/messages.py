@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from reward_server.decode import Tokenizer
 
 MAX_REQUEST_ID_CHARACTERS = 200
+MAX_CALLER_CHARACTERS = 200
 MAX_END_TOKEN_IDS = 256
 MAX_JSON_DEPTH = 64
 # All messages of failed rows of one answer, so that it stays below the limit of a message.
@@ -77,6 +78,19 @@ def check_request_id(request_id: str) -> None:
             "request_id",
             f"`request_id` must have 1 to {MAX_REQUEST_ID_CHARACTERS} characters,"
             f" got {len(request_id)}.",
+        )
+
+
+def check_caller(caller: str) -> None:
+    """Checks the name of a caller, which is kept while its calls wait.
+
+    Raises:
+        RequestError: it is too long.
+    """
+    if len(caller) > MAX_CALLER_CHARACTERS:
+        raise RequestError(
+            "caller",
+            f"`caller` must have at most {MAX_CALLER_CHARACTERS} characters, got {len(caller)}.",
         )
 
 

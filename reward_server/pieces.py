@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from reward_server.batch import Batch, Scores
+from reward_server.batch import Batch, RewardFnInfo, Scores
 
 
 @dataclasses.dataclass(eq=False)
@@ -23,6 +23,8 @@ class RoutedCall:
     Attributes:
         batch: the rows.
         request_id: its id, of which those of its pieces are made.
+        reward_fns: functions that it began with.
+        reward_fns_digest: hash of what decides their rewards.
         timeout_s: seconds it was given.
         deadline: when those are over, `time.monotonic`.
         next_row: first row that has never been given out.
@@ -36,6 +38,8 @@ class RoutedCall:
 
     batch: Batch
     request_id: str
+    reward_fns: tuple[RewardFnInfo, ...]
+    reward_fns_digest: str
     timeout_s: float
     deadline: float
     next_row: int = 0
@@ -75,8 +79,9 @@ class RoutedCall:
         return start, self.next_row
 
 
-def gather(call: RoutedCall, functions: int) -> Scores:
+def gather(call: RoutedCall) -> Scores:
     """Joins the pieces in row order."""
+    functions = len(call.reward_fns)
     pieces: Sequence[tuple[int, Scores]] = sorted(call.pieces.items())
     rows = call.batch.rows
     names = {name for _, scores in pieces for name in scores.extra_columns}

@@ -18,6 +18,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
+from reward_server import fn_digest
 from reward_server.batch import (
     MAX_GROUP_ROWS,
     RewardFnInfo,
@@ -90,9 +91,11 @@ class Pool:
                 timeout_s=f.timeout_s,
                 settings_digest=f.settings_digest,
                 whole_groups=f.per == "group",
+                settings=fn_digest.settings(f, rewards.route_column),
             )
             for f in self._rewards
         )
+        self._reward_fns_digest = ""
         self._columns: set[str] | None = None
         self._async_limit_s: float | None = None
         self._queue: Turns[Call] = Turns()
@@ -121,6 +124,11 @@ class Pool:
     def reward_fns(self) -> tuple[RewardFnInfo, ...]:
         """Functions in the order of the reward matrix; required columns once started."""
         return self._reward_fns
+
+    @property
+    def reward_fns_digest(self) -> str:
+        """Hash of what decides their rewards; once started."""
+        return self._reward_fns_digest
 
     @property
     def slots(self) -> int:
@@ -279,9 +287,12 @@ class Pool:
 
     def _on_ready(self, frame: dict[str, Any]) -> None:
         self._reward_fns = tuple(
-            dataclasses.replace(info, required_columns=tuple(columns))
-            for info, columns in zip(self._reward_fns, frame["required_columns"], strict=True)
+            dataclasses.replace(info, required_columns=tuple(columns), code_digest=code)
+            for info, columns, code in zip(
+                self._reward_fns, frame["required_columns"], frame["code_digests"], strict=True
+            )
         )
+        self._reward_fns_digest = fn_digest.of_functions(self._reward_fns)
         limits = [
             f.timeout_s
             for f, is_async in zip(self._rewards, frame["async"], strict=True)

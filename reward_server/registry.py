@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reward_server import reward_fns
+from reward_server import fn_digest, reward_fns
 from reward_server.config import Probe, RewardFnConfig, is_file, nearest
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ class RewardFn:
         probe: row to score when the child starts.
         has_probe: whether somebody wrote that row, or it was made up.
         file: source file of the function.
+        code_digest: hash of its source, or "" if it was not loaded by name.
     """
 
     config: RewardFnConfig
@@ -67,6 +68,7 @@ class RewardFn:
     probe: Probe
     has_probe: bool
     file: str
+    code_digest: str = ""
 
     def select(self, columns: dict[str, list[Any]]) -> dict[str, list[Any]]:
         """Picks the dataset columns that the function takes."""
@@ -220,7 +222,8 @@ def load(entry: RewardFnConfig) -> RewardFn:
         call = getattr(call, part, None)  # type: ignore[assignment]
     if not callable(call):
         raise LookupError(f"{entry.fn.rpartition(':')[0]} has no function {name!r}")
-    return describe(call, entry, entry.probe or _example(module))
+    function = describe(call, entry, entry.probe or _example(module))
+    return dataclasses.replace(function, code_digest=fn_digest.of_code(call, module))
 
 
 def describe(call: Callable[..., Any], entry: RewardFnConfig, probe: Probe | None) -> RewardFn:

@@ -31,6 +31,7 @@ from reward_server.membership import Membership
 from reward_server.piece_size import PieceSize
 from reward_server.pieces import RoutedCall, gather
 from reward_server.remote_worker import Piece, RemoteWorker
+from reward_server.status import RewardFnsChanged
 from reward_server.turns import Turns
 
 NOTICE_S = 10.0
@@ -85,16 +86,23 @@ class WorkerRouter:
             slots=worker_slots,
             on_change=self._dispatch,
             on_silent=self._again,
+            on_new_functions=self._end_calls,
         )
         self._ids = itertools.count()
         self._name = f"{socket.gethostname()}/{time.time_ns()}"
         self._calls: Turns[RoutedCall] = Turns()
+        self._under_way: set[RoutedCall] = set()
         self._size = PieceSize()
 
     @property
     def reward_fns(self) -> tuple[RewardFnInfo, ...]:
         """Functions of the workers."""
         return self._workers.reward_fns
+
+    @property
+    def reward_fns_digest(self) -> str:
+        """Hash of what decides their rewards."""
+        return self._workers.reward_fns_digest
 
     @property
     def slots(self) -> int:
@@ -138,12 +146,20 @@ class WorkerRouter:
         """Scores every row of a batch; see `Scorer.score`."""
         deadline = time.monotonic() + timeout_s
         request_id = f"{self._name}/{next(self._ids)}"
-        call = RoutedCall(batch, request_id, timeout_s=timeout_s, deadline=deadline)
+        call = RoutedCall(
+            batch,
+            request_id,
+            reward_fns=self.reward_fns,
+            reward_fns_digest=self.reward_fns_digest,
+            timeout_s=timeout_s,
+            deadline=deadline,
+        )
         if batch.rows:
+            self._under_way.add(call)
             self._calls.append(call)
             self._dispatch()
             await self._wait(call)
-        return gather(call, len(self.reward_fns))
+        return gather(call)
 
     async def _wait(self, call: RoutedCall) -> None:
         try:
@@ -160,6 +176,7 @@ class WorkerRouter:
                 raise call.failed
         finally:
             call.ended.set()
+            self._under_way.discard(call)
             self._calls.discard(call)
             for task in call.running:
                 task.cancel()
@@ -213,6 +230,7 @@ class WorkerRouter:
             mode=_MODES[call.batch.mode],
             tokenizer_fingerprint=self._fingerprint,
             caller=self._name,
+            reward_fns_digest=call.reward_fns_digest,
         )
         try:
             response = await worker.stub.Score(
@@ -232,7 +250,7 @@ class WorkerRouter:
         call, start, stop = piece.call, piece.start, piece.stop
         if list(response.row_ids) != call.batch.row_ids[start:stop]:
             raise ValueError(f"worker {worker.address} answered other rows than were sent.")
-        names = [fn.name for fn in self.reward_fns]
+        names = [fn.name for fn in call.reward_fns]
         if list(response.rewards.reward_fns) != names:
             # Started anew with other functions, between two calls: asked again what it is.
             got = list(response.rewards.reward_fns)
@@ -254,6 +272,13 @@ class WorkerRouter:
     def _again(self, piece: Piece) -> None:
         piece.call.again.append((piece.start, piece.stop))
         self._calls.append(piece.call)
+
+    def _end_calls(self, what: str) -> None:
+        """Ends calls that began with functions that no worker has any more."""
+        now = self.reward_fns_digest
+        for call in self._under_way:
+            if call.reward_fns_digest != now:
+                call.fail(RewardFnsChanged(expected=now, got=call.reward_fns_digest, cause=what))
 
     def _failed(self, worker: RemoteWorker, piece: Piece, error: grpc.aio.AioRpcError) -> None:
         call, code = piece.call, error.code()

@@ -38,11 +38,12 @@ async def _score(
             step=request.step,
             mode=request.mode,
             fingerprint=request.tokenizer_fingerprint,
+            reward_fns_digest=request.reward_fns_digest,
             timeout_s=_time_left_s(context),
             caller=caller,
         )
     except Exception as error:  # noqa: BLE001 - the boundary: becomes a status
-        await status.abort(context, error)
+        await status.abort(context, error, caller=caller)
 
 
 class RewardService(reward_pb2_grpc.RewardServiceServicer):
@@ -58,7 +59,8 @@ class RewardService(reward_pb2_grpc.RewardServiceServicer):
         context: grpc.aio.ServicerContext[Any, Any],
     ) -> reward_pb2.ScoreRolloutsResponse:
         """Scores the rows of a training process."""
-        rewards = await _score(self._handler, request, context, str(request.process_index))
+        caller = request.caller or str(request.process_index)
+        rewards = await _score(self._handler, request, context, caller)
         return reward_pb2.ScoreRolloutsResponse(
             request_id=request.request_id, rewards=rewards, row_ids=request.rollouts.row_ids
         )

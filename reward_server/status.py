@@ -35,14 +35,37 @@ class TokenizerMismatch(Exception):  # noqa: N818 - named for the state
     """The caller has another tokenizer.
 
     Attributes:
+        reason: TOKENIZER_MISMATCH.
         expected: fingerprint of this process's tokenizer.
         got: fingerprint of the caller's.
     """
+
+    reason = "TOKENIZER_MISMATCH"
 
     def __init__(self, *, expected: str, got: str) -> None:
         super().__init__(
             f"`tokenizer_fingerprint` must be {expected[:12]}, got {got[:12]}."
             " Start this server with the trainer's tokenizer."
+        )
+        self.expected = expected
+        self.got = got
+
+
+class RewardFnsChanged(Exception):  # noqa: N818 - named for the state
+    """The caller's run began with other reward functions than this process has.
+
+    Attributes:
+        reason: REWARD_FNS_CHANGED.
+        expected: digest of this process's functions.
+        got: digest of those that the caller began with.
+    """
+
+    reason = "REWARD_FNS_CHANGED"
+
+    def __init__(self, *, expected: str, got: str, cause: str = "") -> None:
+        super().__init__(
+            f"`reward_fns_digest` must be {expected}, got {got}:"
+            f" {cause or 'the reward functions here are not those that the caller began with'}."
         )
         self.expected = expected
         self.got = got
@@ -85,20 +108,17 @@ def _status(
 
 
 def from_exception(error: BaseException) -> status_pb2.Status:
-    """Chooses the status of a failed call; what is not known is logged and INTERNAL."""
+    """Chooses the status of a failed call; what is not known is INTERNAL."""
     text = str(error)
     if isinstance(error, RequestError):
-        # Not its text, which may quote a value of the row.
-        logger.warning("call refused reason=BAD_REQUEST field=%s", error.field)
         violation = error_details_pb2.BadRequest.FieldViolation(field=error.field, description=text)
         bad = error_details_pb2.BadRequest(field_violations=[violation])
         return _status(
             code_pb2.INVALID_ARGUMENT, "BAD_REQUEST", text, bad, metadata={"field": error.field}
         )
-    if isinstance(error, TokenizerMismatch):
-        logger.warning("call refused reason=TOKENIZER_MISMATCH")
+    if isinstance(error, TokenizerMismatch | RewardFnsChanged):
         both = {"expected": error.expected, "got": error.got}
-        return _status(code_pb2.FAILED_PRECONDITION, "TOKENIZER_MISMATCH", text, metadata=both)
+        return _status(code_pb2.FAILED_PRECONDITION, error.reason, text, metadata=both)
     if isinstance(error, Unauthenticated):
         return _status(code_pb2.UNAUTHENTICATED, error.reason, text)
     if isinstance(error, WorkersUnavailable | Draining | QueueFull):
@@ -107,13 +127,35 @@ def from_exception(error: BaseException) -> status_pb2.Status:
         return _status(code, reason, text, error_details_pb2.RetryInfo(retry_delay=delay))
     if isinstance(error, TimeoutError):
         return _status(code_pb2.DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED", text or "out of time")
-    logger.error("call failed", exc_info=error)
     return _status(code_pb2.INTERNAL, "INTERNAL", "internal error; see the log of the server")
 
 
 async def abort(
-    context: grpc.aio.ServicerContext[object, object], error: BaseException
+    context: grpc.aio.ServicerContext[object, object], error: BaseException, *, caller: str
 ) -> NoReturn:
-    """Ends a call with the status of an exception."""
-    await context.abort_with_status(rpc_status.to_status(from_exception(error)))
+    """Ends a call with the status of an exception, and says so in a line of the log.
+
+    Args:
+        context: of the call.
+        error: why.
+        caller: who called, for the log.
+    """
+    status = from_exception(error)
+    _log(status, error, caller)
+    await context.abort_with_status(rpc_status.to_status(status))
     raise AssertionError("unreachable") from error
+
+
+def _log(status: status_pb2.Status, error: BaseException, caller: str) -> None:
+    # Not its text, which may quote a value of the row.
+    info = error_details_pb2.ErrorInfo()
+    status.details[0].Unpack(info)
+    field = error.field if isinstance(error, RequestError) else "-"
+    if status.code == code_pb2.INTERNAL:
+        logger.error("call failed caller=%s", caller, exc_info=error)
+    elif status.code == code_pb2.DEADLINE_EXCEEDED:
+        logger.warning("call failed caller=%s reason=%s: %s", caller, info.reason, status.message)
+    elif isinstance(error, WorkersUnavailable | Draining | QueueFull):
+        logger.info("call put off caller=%s reason=%s", caller, info.reason)
+    else:
+        logger.warning("call refused caller=%s reason=%s field=%s", caller, info.reason, field)

@@ -90,8 +90,8 @@ class AgreedRewards:
         check_equal("the tokenizer", [offer["tokenizer"] for offer in offers])
         check_equal("the failure policy", [offer["policy"] for offer in offers])
         self.names = [str(name) for name, *_ in mine.value]
-        self.weights = tuple(float(weight) for _, weight, _ in mine.value)
-        self.digests = [str(digest) for *_, digest in mine.value]
+        self.weights = tuple(float(weight) for _, weight, *_ in mine.value)
+        self.digests = [str(digest) for _, _, digest, _ in mine.value]
 
     def wait(
         self,

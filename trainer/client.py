@@ -6,25 +6,28 @@ from __future__ import annotations
 
 import itertools
 import logging
+import os
+import socket
 import threading
 import time
 import uuid
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import grpc
-from shardward.v1 import reward_pb2, reward_pb2_grpc
+from shardward.changes import changes
+from shardward.v1 import reward_pb2, reward_pb2_grpc, types_pb2
 
 from trainer import codec, text_rewards
 from trainer.calls import Call
 from trainer.config import MAX_MESSAGE_BYTES, RewardClientConfig
 from trainer.credentials import ClientCredentials, is_local
-from trainer.errors import InvalidRequest
-
-if TYPE_CHECKING:
-    from shardward.v1 import types_pb2
+from trainer.errors import REWARD_FNS_CHANGED, InvalidRequest, RewardError, ScoringFailed
 
 logger = logging.getLogger(__name__)
 
+# For a server that has just refused a call.
+_ASK_TIMEOUT_S = 5.0
 _CHANNEL_OPTIONS = (
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
@@ -71,6 +74,8 @@ class RewardClient:
         self.process_index = 0
         self.fingerprint = ""
         self._run = uuid.uuid4().hex[:12]
+        self._caller = f"{socket.gethostname()}/{os.getpid()}/{self._run}"
+        self._info = types_pb2.ServiceInfo()
         self._calls = itertools.count(1)
         self._lock = threading.Lock()
         self._closed = threading.Event()
@@ -97,6 +102,8 @@ class RewardClient:
     def connect(self, *, fingerprint: str = "") -> types_pb2.ServiceInfo:
         """Waits for the server and checks that it decodes with the same tokenizer.
 
+        From then on rows are scored with the functions that it has now, or not at all.
+
         Args:
             fingerprint: of the trainer's tokenizer; "" checks nothing.
 
@@ -105,20 +112,11 @@ class RewardClient:
 
         Raises:
             Unavailable: no server within connect_timeout_s.
-            InvalidRequest: it has another tokenizer or token.
+            InvalidRequest: it has another tokenizer or token, or other functions than when this
+                client first asked.
         """
         endpoint = self.config.endpoint
-        stub, closed = self._connection()
-        call = Call(
-            method=stub.GetInfo,
-            request=reward_pb2.RewardServiceGetInfoRequest(),
-            endpoint=endpoint,
-            timeout_s=self.config.connect_timeout_s,
-            closed=closed,
-            credentials=self._credentials,
-        )
-        response: reward_pb2.RewardServiceGetInfoResponse = call.result()
-        info: types_pb2.ServiceInfo = response.info
+        info = self._ask(self.config.connect_timeout_s)
         if fingerprint and info.tokenizer_fingerprint and info.tokenizer_fingerprint != fingerprint:
             raise InvalidRequest(
                 f"the tokenizer of the reward server at {endpoint}"
@@ -127,10 +125,46 @@ class RewardClient:
                 " `grpo-train --recipe NAME --print-server-flags` names those of a recipe.",
                 reason="TOKENIZER_MISMATCH",
             )
+        began = self._info.reward_fns_digest
+        if began and info.reward_fns_digest != began:
+            raise self._other_functions(info, self._info)
         if not fingerprint:
             logger.warning("tokenizer not checked endpoint=%s: it shows no vocabulary", endpoint)
-        self.fingerprint = fingerprint
+        self.fingerprint, self._info = fingerprint, info
         return info
+
+    def _ask(self, timeout_s: float) -> types_pb2.ServiceInfo:
+        stub, closed = self._connection()
+        call = Call(
+            method=stub.GetInfo,
+            request=reward_pb2.RewardServiceGetInfoRequest(),
+            endpoint=self.config.endpoint,
+            timeout_s=timeout_s,
+            closed=closed,
+            credentials=self._credentials,
+        )
+        response: reward_pb2.RewardServiceGetInfoResponse = call.result()
+        return response.info
+
+    def _changed(self, error: RewardError, began: types_pb2.ServiceInfo) -> RewardError:
+        """Says which of the functions that a run began with are others now."""
+        try:
+            now = self._ask(_ASK_TIMEOUT_S)
+        except RewardError:
+            return error  # the server went away
+        return self._other_functions(now, began, error.request_id)
+
+    def _other_functions(
+        self, now: types_pb2.ServiceInfo, began: types_pb2.ServiceInfo, request_id: str = ""
+    ) -> RewardError:
+        what = changes(now.reward_fns, began.reward_fns)
+        return InvalidRequest(
+            f"the reward server at {self.config.endpoint} has other reward functions than this run"
+            f" began with: {what or 'they were others a moment ago'}. Start it with the old ones,"
+            " or begin a new run.",
+            reason=REWARD_FNS_CHANGED,
+            request_id=request_id,
+        )
 
     def submit(self, rollouts: codec.LocalRollouts) -> RewardHandle:
         """Sends rows and returns at once; the rewards are fetched with `RewardHandle.result`.
@@ -141,6 +175,7 @@ class RewardClient:
         batch = f"{self._run}/{rollouts.step}/{self.process_index}/{next(self._calls)}"
         deadline = time.monotonic() + self.config.timeout_s
         stub, closed = self._connection()
+        began = self._info
         calls = []
         lengths = codec.completion_lengths(rollouts.completion_ids, rollouts.end_token_ids)
         for part, rows in enumerate(codec.split_rows(rollouts, lengths, self.config.call_bytes)):
@@ -151,6 +186,8 @@ class RewardClient:
                 request_id=f"{batch}.{part}",
                 process_index=self.process_index,
                 fingerprint=self.fingerprint,
+                reward_fns_digest=began.reward_fns_digest,
+                caller=self._caller,
             )
             calls.append(
                 Call(
@@ -164,7 +201,7 @@ class RewardClient:
                     row_ids=request.rollouts.row_ids,
                 )
             )
-        return RewardHandle(calls)
+        return RewardHandle(calls, began, lambda error: self._changed(error, began))
 
     def score(self, rollouts: codec.LocalRollouts) -> codec.RowRewards | None:
         """Sends rows and waits for their rewards; see `RewardHandle.result`."""
@@ -201,9 +238,22 @@ class RewardClient:
 class RewardHandle:
     """Rewards that are on their way."""
 
-    def __init__(self, calls: list[Call]) -> None:
-        """Takes the calls of a batch, in row order."""
+    def __init__(
+        self,
+        calls: list[Call],
+        began: types_pb2.ServiceInfo,
+        on_changed: Callable[[RewardError], RewardError],
+    ) -> None:
+        """Takes the calls of a batch, in row order.
+
+        Args:
+            calls: under way.
+            began: what the server was when the run began.
+            on_changed: says more of a refusal because its functions have changed.
+        """
         self._calls = calls
+        self._names = tuple(fn.name for fn in began.reward_fns)
+        self._on_changed = on_changed
 
     def result(self) -> codec.RowRewards | None:
         """Waits for all rows, at most the client's timeout_s since they were sent.
@@ -214,9 +264,24 @@ class RewardHandle:
         Raises:
             Unavailable: the server could not be reached until the deadline.
             DeadlineExceeded: the rewards did not come in time.
-            InvalidRequest: the server refused the request.
+            InvalidRequest: the server refused the request, or has other functions than when the
+                run began.
             ScoringFailed: the answer can't be used.
             RewardError: the client was closed.
         """
-        parts = [codec.decode_response(call.request, call.result()) for call in self._calls]
-        return codec.concatenate(parts) if parts else None
+        try:
+            parts = [codec.decode_response(call.request, call.result()) for call in self._calls]
+        except RewardError as error:
+            if error.reason != REWARD_FNS_CHANGED:
+                raise
+            raise self._on_changed(error) from error
+        if not parts:
+            return None
+        rewards = codec.concatenate(parts)
+        if self._names and rewards.reward_fns != self._names:
+            raise ScoringFailed(
+                f"the reward server answered with the functions {rewards.reward_fns}, and the run"
+                f" began with {self._names}.",
+                reason="BAD_RESPONSE",
+            )
+        return rewards

@@ -217,6 +217,8 @@ def encode_request(
     request_id: str,
     process_index: int,
     fingerprint: str,
+    reward_fns_digest: str = "",
+    caller: str = "",
 ) -> reward_pb2.ScoreRolloutsRequest:
     """Encodes some rows as one request; ids travel without padding.
 
@@ -227,6 +229,8 @@ def encode_request(
         request_id: id of the call.
         process_index: index of this process.
         fingerprint: of the trainer's tokenizer, or "".
+        reward_fns_digest: of the functions that the run began with, or "".
+        caller: name of the client.
     """
     prefixes = rollouts.completion_prefixes
     batch = types_pb2.RolloutBatch(
@@ -248,6 +252,8 @@ def encode_request(
         mode=_MODES[rollouts.mode],
         process_index=process_index,
         tokenizer_fingerprint=fingerprint,
+        reward_fns_digest=reward_fns_digest,
+        caller=caller,
     )
 
 

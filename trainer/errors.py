@@ -35,6 +35,7 @@ _PLAIN = (
 )
 
 
+REWARD_FNS_CHANGED = "REWARD_FNS_CHANGED"
 _REMEDIES = {
     grpc.StatusCode.RESOURCE_EXHAUSTED: (
         ". Lower call_bytes, or shorten the longest row and its columns."

@@ -38,6 +38,7 @@ class StubScorer:
     """Gives every row 1.0, or does what `act` does; for what a pool can't be made to do."""
 
     reward_fns = (RewardFnInfo(name="one", weight=1.0, timeout_s=1.0),)
+    reward_fns_digest = "d1"
     slots, rows_per_slot, workers = 1, 1, 0
 
     def __init__(self, act=None):
@@ -185,6 +186,77 @@ async def test_an_id_is_not_used_for_other_rows(tmp_path, tokenizer):
             await stub.ScoreRollouts(split, timeout=30)
     assert error.code() == CODE.INVALID_ARGUMENT
     assert error.details() == "`request_id` must be new, 'call' was used."
+
+
+CHANGED = {
+    "completion": lambda rows: setattr(rows.rollouts, "completion_ids", b"\1\0\0\0"),
+    "prompt": lambda rows: rows.rollouts.prompts.__setitem__(0, "another"),
+    "prefix": lambda rows: rows.rollouts.completion_prefixes.append("<think>"),
+    "column": lambda rows: rows.rollouts.columns[0].double_values.values.__setitem__(0, 9.0),
+    "new column": lambda rows: rows.rollouts.columns.add(name="b").int64_values.values.append(1),
+    "row id": lambda rows: rows.rollouts.row_ids.__setitem__(0, 7),
+    "end": lambda rows: rows.rollouts.end_token_ids.append(3),
+    "pad": lambda rows: setattr(rows.rollouts, "pad_token_id", 3),
+    "group": lambda rows: rows.rollouts.group_ids.append(3),
+    "step": lambda rows: setattr(rows, "step", 3),
+    "mode": lambda rows: setattr(rows, "mode", 2),
+    "functions": lambda rows: setattr(rows, "reward_fns_digest", "d1"),
+}
+
+
+@pytest.mark.parametrize("what", CHANGED)
+async def test_whatever_decides_a_reward_is_part_of_a_retry(tmp_path, tokenizer, what):
+    """The same id with anything else is refused, while the call runs and afterwards."""
+    release = asyncio.Event()
+    other = service.request(["a"])
+    CHANGED[what](other)
+    async with service.serving(tmp_path, StubScorer(release.wait), tokenizer) as (stub, handler):
+        first = stub.ScoreRollouts(service.request(["a"]), timeout=30)
+        await service.happened(lambda: handler._running)
+        for _ in range(2):
+            error = await fails(stub.ScoreRollouts(other, timeout=30))
+            assert error.details() == "`request_id` must be new, 'call' was used."
+            release.set()
+            await first
+        assert handler.calls_joined == 0
+
+
+async def test_other_functions_are_refused_before_a_row_is_scored(tmp_path, tokenizer):
+    """FAILED_PRECONDITION with a reason of its own; none, and the right ones, are let in."""
+    scorer = StubScorer()
+    async with service.serving(tmp_path, scorer, tokenizer) as (stub, _):
+        error = await fails(stub.ScoreRollouts(with_digest("d0"), timeout=30))
+        assert (error.code(), service.reason(error)) == (
+            CODE.FAILED_PRECONDITION,
+            "REWARD_FNS_CHANGED",
+        )
+        both = service.info_of(error, error_details_pb2.ErrorInfo()).metadata
+        assert both == {"expected": "d1", "got": "d0"}
+        assert not scorer.batches
+        for digest in ("", "d1"):
+            await stub.ScoreRollouts(with_digest(digest), timeout=30)
+
+
+def with_digest(digest):
+    """A call of somebody who counts on these functions."""
+    made = service.request(["a"], request_id=f"call {digest}")
+    made.reward_fns_digest = digest
+    return made
+
+
+async def test_callers_take_turns_by_their_names(tmp_path, tokenizer):
+    """Two jobs have a process 0 each; those that send no name are told apart by process."""
+    scorer = StubScorer()
+    async with service.serving(tmp_path, scorer, tokenizer) as (stub, _):
+        for number, caller in enumerate(("job a", "job b", "", "x" * 201)):
+            made = service.request(["a"], request_id=str(number))
+            made.caller = caller
+            if len(caller) > 200:
+                error = await fails(stub.ScoreRollouts(made, timeout=30))
+                assert error.details() == "`caller` must have at most 200 characters, got 201."
+            else:
+                await stub.ScoreRollouts(made, timeout=30)
+    assert [batch.caller for batch in scorer.batches] == ["job a", "job b", "0"]
 
 
 async def test_answers_are_forgotten_when_they_grow_too_large(tmp_path, tokenizer):

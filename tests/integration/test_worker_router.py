@@ -147,8 +147,7 @@ async def test_workers_must_agree_on_functions(tmp_path, start, tokenizer, caplo
         await asyncio.to_thread(start, bad, folder=other)
         await service.happened(lambda: "worker refused" in caplog.text)
         assert running.workers == 1
-        assert "'judge'" in caplog.text
-        assert "'faulty'" in caplog.text
+        assert "judge: added; faulty: missing; length: weight 0.25, others 0.5" in caplog.text
         # Started anew with other functions while nobody looked.
         first.end()
         worker = running._workers[good]

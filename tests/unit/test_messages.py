@@ -275,6 +275,8 @@ def test_an_answer_of_another_size_is_refused(spoil):
         (RequestError("step", "no"), code_pb2.INVALID_ARGUMENT, "BAD_REQUEST", "BadRequest"),
         (status.TokenizerMismatch(expected="a", got="b"), code_pb2.FAILED_PRECONDITION,
          "TOKENIZER_MISMATCH", None),
+        (status.RewardFnsChanged(expected="a", got="b"), code_pb2.FAILED_PRECONDITION,
+         "REWARD_FNS_CHANGED", None),
         (WorkersUnavailable("none"), code_pb2.UNAVAILABLE, "WORKERS_UNAVAILABLE", "RetryInfo"),
         (status.QueueFull("full"), code_pb2.RESOURCE_EXHAUSTED, "QUEUE_FULL", "RetryInfo"),
         (TimeoutError(), code_pb2.DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED", None),
@@ -293,7 +295,32 @@ def test_statuses(error, code, reason, detail):
     assert names == ([detail] if detail else [])
 
 
-def test_unknown_errors_are_logged(caplog):
-    """What the caller is not told is in the log."""
-    status.from_exception(KeyError("secret"))
-    assert "secret" in caplog.text
+class Refusing:
+    """A call that ends when it is told to."""
+
+    async def abort_with_status(self, made):
+        """Ends it as gRPC does."""
+        raise ConnectionError(made.details)
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (RequestError("step", "quotes a row"),
+         "call refused caller=me reason=BAD_REQUEST field=step"),
+        (status.RewardFnsChanged(expected="a", got="b"),
+         "call refused caller=me reason=REWARD_FNS_CHANGED field=-"),
+        (status.QueueFull("full"), "call put off caller=me reason=QUEUE_FULL"),
+        (TimeoutError("1 of 2 rows"),
+         "call failed caller=me reason=DEADLINE_EXCEEDED: 1 of 2 rows"),
+        (KeyError("told"), "call failed caller=me"),
+    ],
+)  # fmt: skip
+async def test_a_call_without_an_answer_is_a_line_of_the_log(error, line, caplog):
+    """Who called and why; what a caller is not told of an unknown error is there, rows are not."""
+    caplog.set_level("INFO")
+    with pytest.raises(ConnectionError):
+        await status.abort(Refusing(), error, caller="me")
+    assert [record.getMessage() for record in caplog.records] == [line]
+    assert ("told" in caplog.text) == isinstance(error, KeyError)
+    assert "quotes" not in caplog.text

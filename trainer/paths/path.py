@@ -103,7 +103,7 @@ class RewardPath(Protocol):
         ...
 
     def connect(self, fingerprint: str) -> list[list[Any]]:
-        """Finds the reward functions: name, weight and hash of the settings of each.
+        """Finds the reward functions: name, weight, hash of settings and of code of each.
 
         Args:
             fingerprint: of the trainer's tokenizer.

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from shardward.v1 import types_pb2 as shardward_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19shardward/v1/reward.proto\x12\x0cshardward.v1\x1a\x18shardward/v1/types.proto\"\xbe\x01\n\x14ScoreRolloutsRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12,\n\x08rollouts\x18\x02 \x01(\x0b\x32\x1a.shardward.v1.RolloutBatch\x12\x0c\n\x04step\x18\x03 \x01(\x03\x12 \n\x04mode\x18\x04 \x01(\x0e\x32\x12.shardward.v1.Mode\x12\x15\n\rprocess_index\x18\x05 \x01(\x05\x12\x1d\n\x15tokenizer_fingerprint\x18\x06 \x01(\t\"h\n\x15ScoreRolloutsResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12*\n\x07rewards\x18\x02 \x01(\x0b\x32\x19.shardward.v1.RewardBatch\x12\x0f\n\x07row_ids\x18\x03 \x03(\x03\"\x1d\n\x1bRewardServiceGetInfoRequest\"G\n\x1cRewardServiceGetInfoResponse\x12\'\n\x04info\x18\x01 \x01(\x0b\x32\x19.shardward.v1.ServiceInfo2\xcb\x01\n\rRewardService\x12X\n\rScoreRollouts\x12\".shardward.v1.ScoreRolloutsRequest\x1a#.shardward.v1.ScoreRolloutsResponse\x12`\n\x07GetInfo\x12).shardward.v1.RewardServiceGetInfoRequest\x1a*.shardward.v1.RewardServiceGetInfoResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19shardward/v1/reward.proto\x12\x0cshardward.v1\x1a\x18shardward/v1/types.proto\"\xe9\x01\n\x14ScoreRolloutsRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12,\n\x08rollouts\x18\x02 \x01(\x0b\x32\x1a.shardward.v1.RolloutBatch\x12\x0c\n\x04step\x18\x03 \x01(\x03\x12 \n\x04mode\x18\x04 \x01(\x0e\x32\x12.shardward.v1.Mode\x12\x15\n\rprocess_index\x18\x05 \x01(\x05\x12\x1d\n\x15tokenizer_fingerprint\x18\x06 \x01(\t\x12\x19\n\x11reward_fns_digest\x18\x07 \x01(\t\x12\x0e\n\x06\x63\x61ller\x18\x08 \x01(\t\"h\n\x15ScoreRolloutsResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12*\n\x07rewards\x18\x02 \x01(\x0b\x32\x19.shardward.v1.RewardBatch\x12\x0f\n\x07row_ids\x18\x03 \x03(\x03\"\x1d\n\x1bRewardServiceGetInfoRequest\"G\n\x1cRewardServiceGetInfoResponse\x12\'\n\x04info\x18\x01 \x01(\x0b\x32\x19.shardward.v1.ServiceInfo2\xcb\x01\n\rRewardService\x12X\n\rScoreRollouts\x12\".shardward.v1.ScoreRolloutsRequest\x1a#.shardward.v1.ScoreRolloutsResponse\x12`\n\x07GetInfo\x12).shardward.v1.RewardServiceGetInfoRequest\x1a*.shardward.v1.RewardServiceGetInfoResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,13 +33,13 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'shardward.v1.reward_pb2', _
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_SCOREROLLOUTSREQUEST']._serialized_start=70
-  _globals['_SCOREROLLOUTSREQUEST']._serialized_end=260
-  _globals['_SCOREROLLOUTSRESPONSE']._serialized_start=262
-  _globals['_SCOREROLLOUTSRESPONSE']._serialized_end=366
-  _globals['_REWARDSERVICEGETINFOREQUEST']._serialized_start=368
-  _globals['_REWARDSERVICEGETINFOREQUEST']._serialized_end=397
-  _globals['_REWARDSERVICEGETINFORESPONSE']._serialized_start=399
-  _globals['_REWARDSERVICEGETINFORESPONSE']._serialized_end=470
-  _globals['_REWARDSERVICE']._serialized_start=473
-  _globals['_REWARDSERVICE']._serialized_end=676
+  _globals['_SCOREROLLOUTSREQUEST']._serialized_end=303
+  _globals['_SCOREROLLOUTSRESPONSE']._serialized_start=305
+  _globals['_SCOREROLLOUTSRESPONSE']._serialized_end=409
+  _globals['_REWARDSERVICEGETINFOREQUEST']._serialized_start=411
+  _globals['_REWARDSERVICEGETINFOREQUEST']._serialized_end=440
+  _globals['_REWARDSERVICEGETINFORESPONSE']._serialized_start=442
+  _globals['_REWARDSERVICEGETINFORESPONSE']._serialized_end=513
+  _globals['_REWARDSERVICE']._serialized_start=516
+  _globals['_REWARDSERVICE']._serialized_end=719
 # @@protoc_insertion_point(module_scope)

@@ -7,20 +7,24 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class ScoreRolloutsRequest(_message.Message):
-    __slots__ = ("request_id", "rollouts", "step", "mode", "process_index", "tokenizer_fingerprint")
+    __slots__ = ("request_id", "rollouts", "step", "mode", "process_index", "tokenizer_fingerprint", "reward_fns_digest", "caller")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     ROLLOUTS_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     MODE_FIELD_NUMBER: _ClassVar[int]
     PROCESS_INDEX_FIELD_NUMBER: _ClassVar[int]
     TOKENIZER_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    REWARD_FNS_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    CALLER_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     rollouts: _types_pb2.RolloutBatch
     step: int
     mode: _types_pb2.Mode
     process_index: int
     tokenizer_fingerprint: str
-    def __init__(self, request_id: _Optional[str] = ..., rollouts: _Optional[_Union[_types_pb2.RolloutBatch, _Mapping]] = ..., step: _Optional[int] = ..., mode: _Optional[_Union[_types_pb2.Mode, str]] = ..., process_index: _Optional[int] = ..., tokenizer_fingerprint: _Optional[str] = ...) -> None: ...
+    reward_fns_digest: str
+    caller: str
+    def __init__(self, request_id: _Optional[str] = ..., rollouts: _Optional[_Union[_types_pb2.RolloutBatch, _Mapping]] = ..., step: _Optional[int] = ..., mode: _Optional[_Union[_types_pb2.Mode, str]] = ..., process_index: _Optional[int] = ..., tokenizer_fingerprint: _Optional[str] = ..., reward_fns_digest: _Optional[str] = ..., caller: _Optional[str] = ...) -> None: ...
 
 class ScoreRolloutsResponse(_message.Message):
     __slots__ = ("request_id", "rewards", "row_ids")

@@ -71,8 +71,8 @@ class RewardServiceServicer(object):
         """Scores the rows of one process and answers when every row has a reward or
         a status. Rows fail one by one; the call fails only as a whole request:
         INVALID_ARGUMENT (shape, size, an id out of range, a missing column),
-        FAILED_PRECONDITION (another tokenizer), RESOURCE_EXHAUSTED,
-        UNAVAILABLE (draining, no worker), DEADLINE_EXCEEDED.
+        FAILED_PRECONDITION (another tokenizer, other reward functions),
+        RESOURCE_EXHAUSTED, UNAVAILABLE (draining, no worker), DEADLINE_EXCEEDED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

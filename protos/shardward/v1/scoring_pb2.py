@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from shardward.v1 import types_pb2 as shardward_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ashardward/v1/scoring.proto\x12\x0cshardward.v1\x1a\x18shardward/v1/types.proto\"\xaf\x01\n\x0cScoreRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12,\n\x08rollouts\x18\x02 \x01(\x0b\x32\x1a.shardward.v1.RolloutBatch\x12\x0c\n\x04step\x18\x03 \x01(\x03\x12 \n\x04mode\x18\x04 \x01(\x0e\x32\x12.shardward.v1.Mode\x12\x1d\n\x15tokenizer_fingerprint\x18\x05 \x01(\t\x12\x0e\n\x06\x63\x61ller\x18\x06 \x01(\t\"`\n\rScoreResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12*\n\x07rewards\x18\x02 \x01(\x0b\x32\x19.shardward.v1.RewardBatch\x12\x0f\n\x07row_ids\x18\x03 \x03(\x03\"\x1e\n\x1cScoringServiceGetInfoRequest\"H\n\x1dScoringServiceGetInfoResponse\x12\'\n\x04info\x18\x01 \x01(\x0b\x32\x19.shardward.v1.ServiceInfo2\xb6\x01\n\x0eScoringService\x12@\n\x05Score\x12\x1a.shardward.v1.ScoreRequest\x1a\x1b.shardward.v1.ScoreResponse\x12\x62\n\x07GetInfo\x12*.shardward.v1.ScoringServiceGetInfoRequest\x1a+.shardward.v1.ScoringServiceGetInfoResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ashardward/v1/scoring.proto\x12\x0cshardward.v1\x1a\x18shardward/v1/types.proto\"\xca\x01\n\x0cScoreRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12,\n\x08rollouts\x18\x02 \x01(\x0b\x32\x1a.shardward.v1.RolloutBatch\x12\x0c\n\x04step\x18\x03 \x01(\x03\x12 \n\x04mode\x18\x04 \x01(\x0e\x32\x12.shardward.v1.Mode\x12\x1d\n\x15tokenizer_fingerprint\x18\x05 \x01(\t\x12\x0e\n\x06\x63\x61ller\x18\x06 \x01(\t\x12\x19\n\x11reward_fns_digest\x18\x07 \x01(\t\"`\n\rScoreResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12*\n\x07rewards\x18\x02 \x01(\x0b\x32\x19.shardward.v1.RewardBatch\x12\x0f\n\x07row_ids\x18\x03 \x03(\x03\"\x1e\n\x1cScoringServiceGetInfoRequest\"H\n\x1dScoringServiceGetInfoResponse\x12\'\n\x04info\x18\x01 \x01(\x0b\x32\x19.shardward.v1.ServiceInfo2\xb6\x01\n\x0eScoringService\x12@\n\x05Score\x12\x1a.shardward.v1.ScoreRequest\x1a\x1b.shardward.v1.ScoreResponse\x12\x62\n\x07GetInfo\x12*.shardward.v1.ScoringServiceGetInfoRequest\x1a+.shardward.v1.ScoringServiceGetInfoResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,13 +33,13 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'shardward.v1.scoring_pb2', 
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_SCOREREQUEST']._serialized_start=71
-  _globals['_SCOREREQUEST']._serialized_end=246
-  _globals['_SCORERESPONSE']._serialized_start=248
-  _globals['_SCORERESPONSE']._serialized_end=344
-  _globals['_SCORINGSERVICEGETINFOREQUEST']._serialized_start=346
-  _globals['_SCORINGSERVICEGETINFOREQUEST']._serialized_end=376
-  _globals['_SCORINGSERVICEGETINFORESPONSE']._serialized_start=378
-  _globals['_SCORINGSERVICEGETINFORESPONSE']._serialized_end=450
-  _globals['_SCORINGSERVICE']._serialized_start=453
-  _globals['_SCORINGSERVICE']._serialized_end=635
+  _globals['_SCOREREQUEST']._serialized_end=273
+  _globals['_SCORERESPONSE']._serialized_start=275
+  _globals['_SCORERESPONSE']._serialized_end=371
+  _globals['_SCORINGSERVICEGETINFOREQUEST']._serialized_start=373
+  _globals['_SCORINGSERVICEGETINFOREQUEST']._serialized_end=403
+  _globals['_SCORINGSERVICEGETINFORESPONSE']._serialized_start=405
+  _globals['_SCORINGSERVICEGETINFORESPONSE']._serialized_end=477
+  _globals['_SCORINGSERVICE']._serialized_start=480
+  _globals['_SCORINGSERVICE']._serialized_end=662
 # @@protoc_insertion_point(module_scope)

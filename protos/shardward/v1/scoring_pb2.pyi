@@ -7,20 +7,22 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class ScoreRequest(_message.Message):
-    __slots__ = ("request_id", "rollouts", "step", "mode", "tokenizer_fingerprint", "caller")
+    __slots__ = ("request_id", "rollouts", "step", "mode", "tokenizer_fingerprint", "caller", "reward_fns_digest")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     ROLLOUTS_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     MODE_FIELD_NUMBER: _ClassVar[int]
     TOKENIZER_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     CALLER_FIELD_NUMBER: _ClassVar[int]
+    REWARD_FNS_DIGEST_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     rollouts: _types_pb2.RolloutBatch
     step: int
     mode: _types_pb2.Mode
     tokenizer_fingerprint: str
     caller: str
-    def __init__(self, request_id: _Optional[str] = ..., rollouts: _Optional[_Union[_types_pb2.RolloutBatch, _Mapping]] = ..., step: _Optional[int] = ..., mode: _Optional[_Union[_types_pb2.Mode, str]] = ..., tokenizer_fingerprint: _Optional[str] = ..., caller: _Optional[str] = ...) -> None: ...
+    reward_fns_digest: str
+    def __init__(self, request_id: _Optional[str] = ..., rollouts: _Optional[_Union[_types_pb2.RolloutBatch, _Mapping]] = ..., step: _Optional[int] = ..., mode: _Optional[_Union[_types_pb2.Mode, str]] = ..., tokenizer_fingerprint: _Optional[str] = ..., caller: _Optional[str] = ..., reward_fns_digest: _Optional[str] = ...) -> None: ...
 
 class ScoreResponse(_message.Message):
     __slots__ = ("request_id", "rewards", "row_ids")

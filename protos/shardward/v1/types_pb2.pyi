@@ -153,23 +153,34 @@ class Timings(_message.Message):
     def __init__(self, queue_s: _Optional[float] = ..., decode_s: _Optional[float] = ..., score_s: _Optional[_Iterable[float]] = ..., total_s: _Optional[float] = ...) -> None: ...
 
 class RewardFnInfo(_message.Message):
-    __slots__ = ("name", "weight", "timeout_s", "required_columns", "settings_digest", "whole_groups")
+    __slots__ = ("name", "weight", "timeout_s", "required_columns", "settings_digest", "whole_groups", "code_digest", "settings")
+    class SettingsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     NAME_FIELD_NUMBER: _ClassVar[int]
     WEIGHT_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
     REQUIRED_COLUMNS_FIELD_NUMBER: _ClassVar[int]
     SETTINGS_DIGEST_FIELD_NUMBER: _ClassVar[int]
     WHOLE_GROUPS_FIELD_NUMBER: _ClassVar[int]
+    CODE_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    SETTINGS_FIELD_NUMBER: _ClassVar[int]
     name: str
     weight: float
     timeout_s: float
     required_columns: _containers.RepeatedScalarFieldContainer[str]
     settings_digest: str
     whole_groups: bool
-    def __init__(self, name: _Optional[str] = ..., weight: _Optional[float] = ..., timeout_s: _Optional[float] = ..., required_columns: _Optional[_Iterable[str]] = ..., settings_digest: _Optional[str] = ..., whole_groups: bool = ...) -> None: ...
+    code_digest: str
+    settings: _containers.ScalarMap[str, str]
+    def __init__(self, name: _Optional[str] = ..., weight: _Optional[float] = ..., timeout_s: _Optional[float] = ..., required_columns: _Optional[_Iterable[str]] = ..., settings_digest: _Optional[str] = ..., whole_groups: bool = ..., code_digest: _Optional[str] = ..., settings: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class ServiceInfo(_message.Message):
-    __slots__ = ("reward_fns", "tokenizer_fingerprint", "slots", "max_message_bytes", "version", "rows_scored", "workers", "vocab_size", "draining", "calls_joined", "calls_refused", "queue_bytes", "memo_bytes", "rows_per_slot")
+    __slots__ = ("reward_fns", "tokenizer_fingerprint", "slots", "max_message_bytes", "version", "rows_scored", "workers", "vocab_size", "draining", "calls_joined", "calls_refused", "queue_bytes", "memo_bytes", "rows_per_slot", "reward_fns_digest")
     REWARD_FNS_FIELD_NUMBER: _ClassVar[int]
     TOKENIZER_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
@@ -184,6 +195,7 @@ class ServiceInfo(_message.Message):
     QUEUE_BYTES_FIELD_NUMBER: _ClassVar[int]
     MEMO_BYTES_FIELD_NUMBER: _ClassVar[int]
     ROWS_PER_SLOT_FIELD_NUMBER: _ClassVar[int]
+    REWARD_FNS_DIGEST_FIELD_NUMBER: _ClassVar[int]
     reward_fns: _containers.RepeatedCompositeFieldContainer[RewardFnInfo]
     tokenizer_fingerprint: str
     slots: int
@@ -198,4 +210,5 @@ class ServiceInfo(_message.Message):
     queue_bytes: int
     memo_bytes: int
     rows_per_slot: int
-    def __init__(self, reward_fns: _Optional[_Iterable[_Union[RewardFnInfo, _Mapping]]] = ..., tokenizer_fingerprint: _Optional[str] = ..., slots: _Optional[int] = ..., max_message_bytes: _Optional[int] = ..., version: _Optional[str] = ..., rows_scored: _Optional[int] = ..., workers: _Optional[int] = ..., vocab_size: _Optional[int] = ..., draining: bool = ..., calls_joined: _Optional[int] = ..., calls_refused: _Optional[int] = ..., queue_bytes: _Optional[int] = ..., memo_bytes: _Optional[int] = ..., rows_per_slot: _Optional[int] = ...) -> None: ...
+    reward_fns_digest: str
+    def __init__(self, reward_fns: _Optional[_Iterable[_Union[RewardFnInfo, _Mapping]]] = ..., tokenizer_fingerprint: _Optional[str] = ..., slots: _Optional[int] = ..., max_message_bytes: _Optional[int] = ..., version: _Optional[str] = ..., rows_scored: _Optional[int] = ..., workers: _Optional[int] = ..., vocab_size: _Optional[int] = ..., draining: bool = ..., calls_joined: _Optional[int] = ..., calls_refused: _Optional[int] = ..., queue_bytes: _Optional[int] = ..., memo_bytes: _Optional[int] = ..., rows_per_slot: _Optional[int] = ..., reward_fns_digest: _Optional[str] = ...) -> None: ...
