@@ -11,9 +11,13 @@ KEEPALIVE_TIMEOUT_MS = 10_000
 # pinging too often.
 MIN_PING_INTERVAL_MS = 5_000
 
+# Nothing here compresses. A few bytes that unfold to 64 MiB would cost their receiver, which needs
+# no token for a health check, a thousand times what they cost the sender: only "identity" is taken.
+_NO_COMPRESSION = ("grpc.compression_enabled_algorithms_bitset", 1)
 _SIZES = (
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    _NO_COMPRESSION,
 )
 
 CLIENT_OPTIONS = (
@@ -29,11 +33,15 @@ CLIENT_OPTIONS = (
     ("grpc.enable_http_proxy", 0),
 )
 
-SERVER_OPTIONS = (
-    *_SIZES,
+_PORT = (
     # Two servers would share a port by accident.
     ("grpc.so_reuseport", 0),
     ("grpc.http2.min_ping_interval_without_data_ms", MIN_PING_INTERVAL_MS),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", MIN_PING_INTERVAL_MS),
     ("grpc.keepalive_permit_without_calls", 1),
 )
+
+SERVER_OPTIONS = (*_SIZES, *_PORT)
+
+# A port for health checks alone is open to everybody.
+HEALTH_OPTIONS = (("grpc.max_receive_message_length", 4096), _NO_COMPRESSION, *_PORT)

@@ -15,6 +15,7 @@ import numpy as np
 
 from reward_server import decode, registry
 from reward_server.batch import RowStatus
+from reward_server.config import MAX_NAME_CHARACTERS
 
 
 class ChunkRows:
@@ -117,7 +118,7 @@ class ChunkRows:
             number = float(value)
         except (TypeError, ValueError, OverflowError):
             return
-        self.extras.setdefault(str(name), []).append((row, number))
+        self.extras.setdefault(str(name)[:MAX_NAME_CHARACTERS], []).append((row, number))
 
 
 def _decode(

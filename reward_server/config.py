@@ -18,6 +18,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from reward_server.printable import sendable
+
 DEFAULT_TIMEOUT_S = 10.0
 MAX_NAME_CHARACTERS = 100
 
@@ -97,9 +99,13 @@ class RewardFnConfig:
                 "`fn` must be a built-in name, module:function or file.py:function,"
                 f" got {self.fn!r}."
             )
-        if not isinstance(self.name, str) or len(self.name) > MAX_NAME_CHARACTERS:
+        if not (
+            isinstance(self.name, str)
+            and len(self.name) <= MAX_NAME_CHARACTERS
+            and sendable(self.name) == self.name
+        ):
             raise ConfigError(
-                f"`name` must be text of at most {MAX_NAME_CHARACTERS} characters,"
+                f"`name` must be text of at most {MAX_NAME_CHARACTERS} printable characters,"
                 f" got {self.name!r}."
             )
         if not self.name:

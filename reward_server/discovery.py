@@ -9,6 +9,7 @@ import socket
 from pathlib import Path
 
 from reward_server.batch import StartError
+from reward_server.printable import sendable
 
 # How soon workers are found and left; asked again and again, since neither tells of changes.
 NAME_EVERY_S = 2.0
@@ -122,6 +123,8 @@ def is_address(text: str) -> bool:
     Example:
         `is_address("10.0.0.1:7000")` is True, `is_address("10.0.0.1")` is not.
     """
+    if sendable(text) != text:
+        return False
     if text.startswith("unix:"):
         return len(text) > len("unix:")
     host, _, port = text.rpartition(":")

@@ -11,6 +11,8 @@ import json
 import struct
 from typing import TYPE_CHECKING, Any
 
+from reward_server.printable import sendable
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -31,13 +33,29 @@ def decode(read: Callable[[int], bytearray]) -> tuple[dict[str, Any], bytes]:
 
 
 def split(buffer: bytearray) -> list[dict[str, Any]]:
-    """Takes the JSON of every whole frame off the front of a buffer."""
+    """Takes the JSON of every whole frame off the front of a buffer.
+
+    Frames of children hold what reward functions say: their texts are made fit for messages here.
+    """
     found = []
     while len(buffer) >= PREFIX.size:
         text, binary = PREFIX.unpack_from(buffer)
         end = PREFIX.size + text + binary
         if len(buffer) < end:
             break
-        found.append(json.loads(buffer[PREFIX.size : PREFIX.size + text]))
+        data = buffer[PREFIX.size : PREFIX.size + text]
+        value = json.loads(data)
+        # Whatever may need it is escaped in JSON, or is the one control character that is not.
+        found.append(_sendable(value) if b"\\u" in data or b"\x7f" in data else value)
         del buffer[:end]
     return found
+
+
+def _sendable(value: Any) -> Any:
+    if isinstance(value, str):
+        return sendable(value)
+    if isinstance(value, list):
+        return [_sendable(item) for item in value]
+    if isinstance(value, dict):
+        return {sendable(key): _sendable(item) for key, item in value.items()}
+    return value

@@ -18,7 +18,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from reward_server.batch import Scorer
-from reward_server.channel import SERVER_OPTIONS
+from reward_server.channel import HEALTH_OPTIONS, SERVER_OPTIONS
 from reward_server.decode import Tokenizer
 from reward_server.handler import Handler
 from reward_server.listen import Listen, socket_lock
@@ -101,7 +101,7 @@ async def _health_port(
     if listen.health_address is None:
         yield
         return
-    server = grpc.aio.server(options=SERVER_OPTIONS)
+    server = grpc.aio.server(options=HEALTH_OPTIONS)
     health_pb2_grpc.add_HealthServicer_to_server(health, server)
     address = listen.bind_health(server)
     await server.start()

@@ -25,6 +25,7 @@ from reward_server.batch import (
     Scores,
     group_starts,
 )
+from reward_server.printable import sendable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,6 +37,7 @@ MAX_REQUEST_ID_CHARACTERS = 200
 MAX_CALLER_CHARACTERS = 200
 MAX_END_TOKEN_IDS = 256
 MAX_JSON_DEPTH = 64
+MAX_MESSAGE_CHARACTERS = 1000
 # All messages of failed rows of one answer, so that it stays below the limit of a message.
 MAX_ERROR_CHARACTERS = 8 * 2**20
 # Rows take memory beyond their bytes.
@@ -333,24 +335,24 @@ def from_scores(
     scores: Scores, reward_fns: Sequence[RewardFnInfo], *, total_s: float
 ) -> types_pb2.RewardBatch:
     """Packs rewards for the wire."""
-    characters = MAX_ERROR_CHARACTERS // max(1, len(scores.errors))
+    characters = min(MAX_MESSAGE_CHARACTERS, MAX_ERROR_CHARACTERS // max(1, len(scores.errors)))
     return types_pb2.RewardBatch(
-        reward_fns=[fn.name for fn in reward_fns],
+        reward_fns=[sendable(fn.name) for fn in reward_fns],
         rewards=scores.rewards.astype("<f4").tobytes(),
         totals=totals(scores, reward_fns).astype("<f4").tobytes(),
         statuses=scores.statuses.tolist(),
         errors=[
             types_pb2.ScoringError(
                 row_index=error.row,
-                reward_fn=error.reward_fn,
+                reward_fn=sendable(error.reward_fn),
                 code=_CODES[error.status],
-                message=error.message[:characters],
-                worker=error.worker,
+                message=sendable(error.message)[:characters],
+                worker=sendable(error.worker),
             )
             for error in scores.errors
         ],
         extra_columns=[
-            types_pb2.ExtraColumn(name=name, values=values.astype("<f4").tobytes())
+            types_pb2.ExtraColumn(name=sendable(name), values=values.astype("<f4").tobytes())
             for name, values in scores.extra_columns.items()
         ],
         timings=types_pb2.Timings(

@@ -14,6 +14,7 @@ from grpc_status import rpc_status
 
 from reward_server.batch import WorkersUnavailable
 from reward_server.messages import RequestError
+from reward_server.printable import sendable
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -109,7 +110,7 @@ def _status(
 
 def from_exception(error: BaseException) -> status_pb2.Status:
     """Chooses the status of a failed call; what is not known is INTERNAL."""
-    text = str(error)
+    text = sendable(str(error))
     if isinstance(error, RequestError):
         violation = error_details_pb2.BadRequest.FieldViolation(field=error.field, description=text)
         bad = error_details_pb2.BadRequest(field_violations=[violation])

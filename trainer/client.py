@@ -31,6 +31,8 @@ _ASK_TIMEOUT_S = 5.0
 _CHANNEL_OPTIONS = (
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    # Servers refuse compressed messages and send none.
+    ("grpc.compression_enabled_algorithms_bitset", 1),
     # A dead connection is found within 20 s, also late in a long call: gRPC would stop after two
     # pings. Servers allow one every 5 s.
     ("grpc.keepalive_time_ms", 10_000),
