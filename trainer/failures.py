@@ -115,9 +115,11 @@ class Cause(NamedTuple):
         """Leaves out what an exception says: that is the function's own and may quote its row."""
         # Numbers of bytes differ from row to row.
         what = re.sub(r"\d{7,}", "N", failure.message)
-        if failure.status == "ERROR":
-            raised = _RAISED.fullmatch(what)
-            what = f"{raised['type']}{raised['place'] or ''}" if raised else "-"
+        # Also of other statuses: a MemoryError is OOM. The server's own sentences have blanks.
+        if raised := _RAISED.fullmatch(what):
+            what = f"{raised['type']}{raised['place'] or ''}"
+        elif failure.status == "ERROR":
+            what = "-"
         what = "".join(c if c.isprintable() else " " for c in _short(what))
         return cls(failure.status, failure.reward_fn or "-", what, failure.worker or "-")
 

@@ -128,22 +128,29 @@ def test_causes_are_grouped_over_processes():
     ]
 
 
+@pytest.mark.parametrize("status", ["ERROR", "OOM"])
 @pytest.mark.parametrize(
     "message",
     [
+        f"MemoryError: {SECRET}",
         f"ValueError: {SECRET}",
         f"KeyError: {SECRET} (line 3 of rw.py)",
         f"ValueError: {SECRET} (line 5 of {SECRET})",
-        SECRET,
-        f"{SECRET}: {SECRET}",
+        f"KeyError: {SECRET}: {SECRET}",
     ],
 )
-def test_a_cause_holds_no_text_of_the_model(message):
+def test_a_cause_holds_no_text_of_the_model(message, status):
     """What an exception says may quote its row; its type and its line can't."""
-    ((cause, _),) = failures.causes(summaries(failing((0, "ERROR", message, ""))))
+    ((cause, _),) = failures.causes(summaries(failing((0, status, message, ""))))
+    assert cause.what.partition(" ")[0] == message.partition(":")[0]
     assert "model" not in cause.what
     assert "\n" not in cause.what
     assert "answer" not in cause.what
+
+
+def test_an_error_without_a_type_says_nothing():
+    """A worker of another version may write otherwise."""
+    assert failures.Cause.of(RowFailure(0, "ERROR", "f", SECRET)).what == "-"
 
 
 def test_causes_are_bounded():
