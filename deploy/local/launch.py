@@ -25,7 +25,7 @@ from deploy.local.nodes import Node, RewardFiles, free_port, make_nodes, start_s
 from deploy.local.processes import Child, Failed, Processes, Stopped
 
 # Between SIGTERM and SIGKILL: a training that can stop with a checkpoint may take a step for it.
-GRACE_S = 30.0
+GRACE_S = 60.0
 PLACES = ("endpoint", "coordinator", "nodes", "node")
 
 
@@ -42,6 +42,7 @@ class LaunchConfig:
         slots: child processes of each worker, or of each server without workers.
         cpu_devices: CPU devices of each process; None leaves JAX its platform.
         timeout: longest time for the training, in seconds; None: no bound.
+        grace: seconds that the command has to end after SIGTERM.
     """
 
     command: tuple[str, ...]
@@ -52,6 +53,7 @@ class LaunchConfig:
     slots: int = 1
     cpu_devices: int | None = None
     timeout: float | None = None
+    grace: float = GRACE_S
 
     def __post_init__(self) -> None:
         """Checks the values.
@@ -67,6 +69,8 @@ class LaunchConfig:
                 raise ValueError(f"--{name.replace('_', '-')} must be >= {least}, got {value}.")
         if self.timeout is not None and not self.timeout > 0:
             raise ValueError(f"--timeout must be > 0 seconds, got {self.timeout}.")
+        if not self.grace >= 0:
+            raise ValueError(f"--grace must be >= 0 seconds, got {self.grace}.")
         for name in ("tokenizer", "rewards"):
             if not getattr(self, name).exists():
                 raise ValueError(f"--{name} must exist, got {getattr(self, name)}.")
@@ -96,7 +100,7 @@ def run_trainers(
     *,
     devices: int | None,
     timeout_s: float | None,
-    grace_s: float = GRACE_S,
+    grace_s: float,
     terminal: bool = False,
 ) -> None:
     """Starts the command for each node; returns when all ended well.
@@ -173,6 +177,14 @@ def make_parser() -> argparse.ArgumentParser:
     add("--slots", type=int, default=1, metavar="N", help="child processes of each (default: 1)")
     add("--cpu-devices", type=int, metavar="K", help="train on K CPU devices in each process")
     add("--timeout", type=float, metavar="S", help="longest time for the training in seconds")
+    add(
+        "--grace",
+        type=float,
+        default=GRACE_S,
+        metavar="S",
+        help="seconds that the commands have to end after SIGTERM, with a last checkpoint"
+        " (default: %(default)g)",
+    )
     return parser
 
 
@@ -205,6 +217,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 config.command,
                 devices=config.cpu_devices,
                 timeout_s=config.timeout,
+                grace_s=config.grace,
             )
     except (Failed, Stopped) as error:
         print(f"launch: {error}", file=sys.stderr)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import os
 import signal
 import subprocess
@@ -109,17 +110,25 @@ class Processes:
             signal.signal(number, handler)  # type: ignore[arg-type]
 
     def _stop(self, children: list[Child]) -> None:
-        """Stops children, all at once."""
-        running = [child for child in children if child.process.poll() is None]
-        for child in running:
-            child.signal(signal.SIGTERM)
-        start = time.monotonic()
-        if running and not running[0].serves:
-            names = ", ".join(child.name for child in running)
-            longest = max(child.grace_s for child in running)
-            print(f"stopping: {names} (at most {longest:.0f} s; Ctrl-C again kills)", flush=True)
+        """Stops children, all at once, and says every 10 s which of them have not ended."""
         for child in children:
-            self._end(child, deadline=start + child.grace_s)
+            if child.process.poll() is None:
+                child.signal(signal.SIGTERM)
+        start, told = time.monotonic(), -math.inf
+        while running := [child for child in children if child.process.poll() is None]:
+            now = time.monotonic()
+            late = [child for child in running if now - start > child.grace_s]
+            if self._hurry or late:
+                break
+            # Servers end within a second, of which nobody wants to read.
+            if now - told >= NOTICE_S and (now > start + NOTICE_S or not running[0].serves):
+                told = now
+                names = ", ".join(child.name for child in running)
+                left = max(child.grace_s for child in running) - (now - start)
+                print(f"stopping: {names} (at most {left:.0f} s; Ctrl-C again kills)", flush=True)
+            time.sleep(_POLL_S / 4)
+        for child in children:
+            self._end(child)
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         if self._stopping:
@@ -221,9 +230,7 @@ class Processes:
                     code=code if code > 0 else 128 - code,
                 )
 
-    def _end(self, child: Child, *, deadline: float) -> None:
-        while child.process.poll() is None and time.monotonic() < deadline and not self._hurry:
-            time.sleep(_POLL_S / 4)
+    def _end(self, child: Child) -> None:
         # What it started may outlive it; the group holds all of that.
         child.signal(signal.SIGKILL)
         child.process.wait()

@@ -28,6 +28,10 @@ from trainer import RewardClient
 endpoint, coordinator, nodes, node, then = sys.argv[1:]
 rewards = RewardClient(endpoint).score(service.local_rollouts(["a", "bb"]))
 print(f"node {node} of {nodes}: {rewards.valid.sum()} rows; {coordinator}")
+if then == "deaf":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    print("deaf", flush=True)
+    time.sleep(600)
 if then == "save":
     stop = []
     signal.signal(signal.SIGTERM, lambda *_: stop.append(True))
@@ -142,7 +146,20 @@ def test_servers_live_until_the_trainers_have_ended(files):
     lines, code = lines_of(launcher)
     assert code == 128 + signal.SIGINT, lines
     assert [(files / f"checkpoint{node}").read_text() for node in (0, 1)] == ["2", "2"]
-    assert "stopping: node0 trainer, node1 trainer (at most 30 s; Ctrl-C again kills)" in lines
+    assert "stopping: node0 trainer, node1 trainer (at most 60 s; Ctrl-C again kills)" in lines
+    assert nothing_left(files)
+
+
+def test_a_command_that_does_not_end_is_killed(files):
+    """After its grace; then the servers stop, too."""
+    launcher = start(files, "deaf", "--nodes", "1", "--grace", "1")
+    while b"deaf" not in launcher.stdout.readline():
+        pass
+    launcher.send_signal(signal.SIGTERM)
+    lines, code = lines_of(launcher)
+    assert code == 128 + signal.SIGTERM
+    assert "stopping: node0 trainer (at most 1 s; Ctrl-C again kills)" in lines
+    assert any("[node0 server]" in line and "stopped rows_scored=2" in line for line in lines)
     assert nothing_left(files)
 
 
@@ -160,6 +177,7 @@ def test_fill():
         ([], ["python", "grpo.py", "{endpoint}"], "the command must have {node}"),
         (["--nodes", "0"], PLACES, "--nodes must be >= 1, got 0"),
         (["--timeout", "0"], PLACES, "--timeout must be > 0 seconds"),
+        (["--grace", "-1"], PLACES, "--grace must be >= 0 seconds"),
         (["--rewards", "nowhere.toml"], PLACES, "--rewards must exist, got nowhere.toml"),
     ],
 )
