@@ -188,6 +188,21 @@ class Scorer(Protocol):
         ...
 
     @property
+    def unusable_workers(self) -> dict[str, str]:
+        """Why remote workers get no rows, by address."""
+        ...
+
+    @property
+    def children(self) -> dict[str, int]:
+        """Child processes by what they do; none for a router."""
+        ...
+
+    @property
+    def problem(self) -> str:
+        """Why no row can be scored now, or ""."""
+        ...
+
+    @property
     def rows_missing(self) -> int:
         """Rows of the calls under way that have no result yet."""
         ...

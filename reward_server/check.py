@@ -15,6 +15,7 @@ from shardward.v1 import reward_pb2, reward_pb2_grpc, scoring_pb2, scoring_pb2_g
 from reward_server.channel import CLIENT_OPTIONS
 from reward_server.config import ConfigError
 from reward_server.credentials import ClientCredentials
+from reward_server.remote_worker import reason
 
 _RETRY_S = 0.1
 
@@ -58,7 +59,7 @@ def check(address: str, credentials: ClientCredentials, timeout_s: float) -> str
             raise _problem(error, address, credentials, timeout_s) from error
     if health.status != health_pb2.HealthCheckResponse.SERVING:
         state = health_pb2.HealthCheckResponse.ServingStatus.Name(health.status)
-        raise Unreachable(f"{address} is {state}: it is starting or draining.")
+        raise Unreachable(f"{address} is {state}: {info.problem or 'it is starting or draining'}.")
     return _describe(address, info)
 
 
@@ -87,7 +88,7 @@ def _problem(
         f"Start it: reward-server serve --listen {address} --tokenizer DIR --rewards FILE"
     )
     return Unreachable(
-        f"{address} does not answer within {timeout_s:g} s: {error.code().name}. {remedy}"
+        f"{address} does not answer within {timeout_s:g} s: {reason(error)}. {remedy}"
     )
 
 
@@ -98,7 +99,12 @@ def _describe(address: str, info: types_pb2.ServiceInfo) -> str:
         lines.append(
             f"  {fn.name}  weight={fn.weight:g}  timeout_s={fn.timeout_s:g}  columns={columns}"
         )
-    behind = f"{info.workers} workers" if info.workers else "its own processes"
+    routes = info.workers or info.unusable_workers
+    behind = f"{info.workers} workers" if routes else "its own processes"
     lines.append(f"  {info.slots} slots in {behind}, {info.rows_scored} rows scored")
+    if info.unusable_workers:
+        known = info.workers + len(info.unusable_workers)
+        others = "; ".join(f"{worker.address} {worker.reason}" for worker in info.unusable_workers)
+        lines.append(f"  {info.workers} of {known} workers usable: {others}")
     lines.append(f"  tokenizer {info.tokenizer_fingerprint[:12]}, {info.vocab_size} tokens")
     return "\n".join(lines)

@@ -32,6 +32,7 @@ from reward_server.flags import (
     build_parser,
     joined,
 )
+from reward_server.handler import ABANDONED_S, WORKER_ABANDONED_S
 from reward_server.listen import Listen
 from reward_server.pool import Pool
 from reward_server.router import WorkerRouter
@@ -43,12 +44,14 @@ _REWARD_SERVICE = lifecycle.Service(
     add=lambda handler, server: reward_pb2_grpc.add_RewardServiceServicer_to_server(
         RewardService(handler), server
     ),
+    abandoned_s=ABANDONED_S,
 )
 _SCORING_SERVICE = lifecycle.Service(
     name=scoring_pb2.DESCRIPTOR.services_by_name["ScoringService"].full_name,
     add=lambda handler, server: scoring_pb2_grpc.add_ScoringServiceServicer_to_server(
         ScoringService(handler), server
     ),
+    abandoned_s=WORKER_ABANDONED_S,
 )
 
 # Smallest values of flags that are numbers.

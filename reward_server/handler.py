@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import collections
 import dataclasses
+import functools
 import importlib.metadata
 import logging
 import time
@@ -15,7 +16,7 @@ import numpy as np
 from shardward.v1 import types_pb2
 
 from reward_server import messages
-from reward_server.batch import Scorer
+from reward_server.batch import RowStatus, Scorer, WorkersUnavailable
 from reward_server.channel import MAX_MESSAGE_BYTES
 from reward_server.decode import Tokenizer
 from reward_server.messages import RequestError
@@ -25,17 +26,26 @@ MEMO_BYTES = 64 * 2**20
 QUEUE_BYTES = 256 * 2**20
 # What an answer takes beyond its bytes.
 _MEMO_ENTRY_BYTES = 1000
+# A call that nobody has waited for since then is dropped: longer than a trainer, or a reward
+# server, needs to come back after a broken connection.
+ABANDONED_S = 30.0
+WORKER_ABANDONED_S = 5.0
+# How rows end that get no outcome of their own.
+LOST = ("expired", "unavailable", "refused", "dropped")
 # The scorer ends by itself at the deadline and knows more about it.
 _GRACE_S = 0.1
 _Digest = tuple[int, int]
 logger = logging.getLogger(__name__)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True, eq=False)
 class _Running:
     digest: _Digest
     task: asyncio.Task[types_pb2.RewardBatch]
     queue_bytes: int
+    rows: int
+    waiting: int = 0
+    abandoned: asyncio.TimerHandle | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -49,12 +59,14 @@ class Handler:
     """Scores calls with one scorer, each request id once.
 
     A retry joins the call that is still running, or gets the answer again as long as it is
-    remembered; its rows are not scored twice.
+    remembered; its rows are not scored twice. A call whose callers have all gone, and do not come
+    back, is dropped.
 
     Attributes:
         scorer: scores the rows.
         rows_scored: rows scored since the start, failed ones included.
-        outcomes: the same rows, counted by `RowStatus`.
+        outcomes: the same rows, counted by the name of their `RowStatus`; and rows of calls that
+            ended without an answer, by those of `LOST`.
         calls_joined: retries that were answered without scoring.
         calls_refused: calls that were told to come again because too many were waiting.
         draining: whether only calls that are known are answered.
@@ -67,6 +79,7 @@ class Handler:
         *,
         memo_bytes: int = MEMO_BYTES,
         max_queue_bytes: int = QUEUE_BYTES,
+        abandoned_s: float = ABANDONED_S,
     ) -> None:
         """Takes a scorer that has been started.
 
@@ -75,17 +88,19 @@ class Handler:
             tokenizer: the one that callers must have.
             memo_bytes: most bytes of answers kept for retries.
             max_queue_bytes: most bytes of calls under way; one call alone may have more.
+            abandoned_s: seconds that a call goes on after its last caller has gone.
         """
         self.scorer = scorer
         self._tokenizer = tokenizer
         self._max_memo_bytes = memo_bytes
         self._max_queue_bytes = max_queue_bytes
+        self._abandoned_s = abandoned_s
         self._memo: collections.OrderedDict[str, _Answer] = collections.OrderedDict()
         self._memo_bytes = 0
         self._running: dict[str, _Running] = {}
         self._queue_bytes = 0
         self.rows_scored = 0
-        self.outcomes: collections.Counter[int] = collections.Counter()
+        self.outcomes: collections.Counter[str] = collections.Counter()
         self.calls_joined = 0
         self.calls_refused = 0
         self.draining = False
@@ -150,11 +165,47 @@ class Handler:
                     caller=caller,
                 )
             )
-            running = self._running[request_id] = _Running(digest, task, size)
+            rows = len(rollouts.completion_lengths)
+            running = self._running[request_id] = _Running(digest, task, size, rows)
             self._queue_bytes += size
-            task.add_done_callback(lambda task: self._ended(request_id, task))
-        # A caller that went away may come back with the same id: the rows are scored anyway.
-        return await asyncio.wait_for(asyncio.shield(running.task), timeout_s + _GRACE_S)
+            task.add_done_callback(functools.partial(self._ended, request_id, running))
+        return await self._wait(request_id, running, timeout_s)
+
+    async def _wait(
+        self, request_id: str, running: _Running, timeout_s: float
+    ) -> types_pb2.RewardBatch:
+        """Waits for the answer of a call; the last who goes without leaves it some time."""
+        running.waiting += 1
+        if running.abandoned is not None:
+            running.abandoned.cancel()
+        try:
+            return await asyncio.wait_for(asyncio.shield(running.task), timeout_s + _GRACE_S)
+        finally:
+            running.waiting -= 1
+            if not running.waiting and not running.task.done():
+                running.abandoned = asyncio.get_running_loop().call_later(
+                    self._abandoned_s, self._drop, request_id, running
+                )
+
+    def _drop(self, request_id: str, running: _Running) -> None:
+        """Ends a call that nobody waits for; a caller who comes now begins anew."""
+        if self._running.get(request_id) is not running:
+            return
+        logger.warning(
+            "call dropped request_id=%s rows=%d: its caller is gone", request_id, running.rows
+        )
+        del self._running[request_id]
+        self.outcomes["dropped"] += running.rows
+        running.task.cancel()
+
+    def count_lost(self, error: Exception, rows: int) -> None:
+        """Takes note of rows whose call ends with an error."""
+        if isinstance(error, TimeoutError):
+            self.outcomes["expired"] += rows
+        elif isinstance(error, WorkersUnavailable):
+            self.outcomes["unavailable"] += rows
+        else:
+            self.outcomes["refused"] += rows
 
     def _admit(self, rollouts: types_pb2.RolloutBatch) -> int:
         """Checks that a new call may be scored now, and returns the bytes it takes."""
@@ -170,9 +221,14 @@ class Handler:
             )
         return size
 
-    def _ended(self, request_id: str, task: asyncio.Task[types_pb2.RewardBatch]) -> None:
-        running = self._running.pop(request_id)
+    def _ended(
+        self, request_id: str, running: _Running, task: asyncio.Task[types_pb2.RewardBatch]
+    ) -> None:
+        if self._running.get(request_id) is running:
+            del self._running[request_id]
         self._queue_bytes -= running.queue_bytes
+        if running.abandoned is not None:
+            running.abandoned.cancel()
         if not task.cancelled() and task.exception() is None:
             self._remember(request_id, running.digest, task.result())
 
@@ -198,8 +254,8 @@ class Handler:
         batch = dataclasses.replace(batch, caller=caller)
         scores = await self.scorer.score(batch, timeout_s=timeout_s)
         self.rows_scored += batch.rows
-        for status, rows in enumerate(np.bincount(scores.statuses).tolist()):
-            self.outcomes[status] += rows
+        for status, rows in zip(*np.unique(scores.statuses, return_counts=True), strict=True):
+            self.outcomes[RowStatus(status).name.lower()] += int(rows)
         total_s = time.monotonic() - start
         logger.debug(
             "scored request_id=%s rows=%d failed=%d total_s=%.3f",
@@ -248,6 +304,11 @@ class Handler:
             calls_refused=self.calls_refused,
             queue_bytes=self._queue_bytes,
             memo_bytes=self._memo_bytes,
+            problem=self.scorer.problem,
+            unusable_workers=[
+                types_pb2.UnusableWorker(address=address, reason=reason)
+                for address, reason in self.scorer.unusable_workers.items()
+            ],
         )
 
 

@@ -10,7 +10,8 @@ import dataclasses
 import logging
 import os
 import signal
-from collections.abc import AsyncIterator, Callable
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
 
 import grpc
 from grpc_health.v1 import health as grpc_health
@@ -25,6 +26,11 @@ from reward_server.listen import Listen, socket_lock
 from reward_server.metrics import metrics_port
 
 LAME_DUCK_S = 0.5
+# Health service that says only that the process lives: no reason to end it is that others don't.
+ALIVE = "alive"
+_HEALTH_EVERY_S = 0.5
+# A worker that is restarted, or a child that is replaced, is no outage.
+_OUTAGE_S = 2.0
 logger = logging.getLogger(__name__)
 
 
@@ -35,10 +41,12 @@ class Service:
     Attributes:
         name: full gRPC name.
         add: adds the servicer of a handler to a server.
+        abandoned_s: seconds that a call goes on after its caller has gone.
     """
 
     name: str
     add: Callable[[Handler, grpc.aio.Server], None]
+    abandoned_s: float
 
 
 async def run(
@@ -59,7 +67,9 @@ async def run(
         interceptors = listen.credentials.interceptors()
         server = grpc.aio.server(interceptors=interceptors, options=SERVER_OPTIONS)
         health = grpc_health.aio.HealthServicer()
-        handler = Handler(scorer, tokenizer, max_queue_bytes=max_queue_bytes)
+        handler = Handler(
+            scorer, tokenizer, max_queue_bytes=max_queue_bytes, abandoned_s=service.abandoned_s
+        )
         service.add(handler, server)
         health_pb2_grpc.add_HealthServicer_to_server(health, server)
         names = (service.name, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name)
@@ -76,11 +86,15 @@ async def run(
             address = listen.bind(server)
             async with _health_port(listen, health), metrics_port(listen, handler):
                 await server.start()
-                for name in ("", service.name):
+                for name in ("", service.name, ALIVE):
                     await health.set(name, health_pb2.HealthCheckResponse.SERVING)
+                watching = asyncio.create_task(
+                    _keep_health(health, ("", service.name), scorer), name="health"
+                )
                 fns = ",".join(fn.name for fn in scorer.reward_fns)
                 logger.info("ready listen=%s slots=%d reward_fns=%s", address, scorer.slots, fns)
                 await stopping
+                watching.cancel()
                 logger.info("draining drain_s=%g", drain_s)
                 handler.draining = True
                 await health.enter_graceful_shutdown()
@@ -91,6 +105,30 @@ async def run(
             await scorer.close()
             await server.stop(0)
         logger.info("stopped rows_scored=%d", handler.rows_scored)
+
+
+async def _keep_health(
+    health: grpc_health.aio.HealthServicer, names: Sequence[str], scorer: Scorer
+) -> None:
+    """Says NOT_SERVING while no row can be scored, and SERVING again when one can."""
+    serving, well = True, time.monotonic()
+    while True:
+        await asyncio.sleep(_HEALTH_EVERY_S)
+        problem = scorer.problem
+        if not problem:
+            well = time.monotonic()
+        if serving is (not problem) or (problem and time.monotonic() - well < _OUTAGE_S):
+            continue
+        serving = not problem
+        state = health_pb2.HealthCheckResponse.ServingStatus.Value(
+            "SERVING" if serving else "NOT_SERVING"
+        )
+        for name in names:
+            await health.set(name, state)
+        if serving:
+            logger.info("health status=SERVING")
+        else:
+            logger.error("health status=NOT_SERVING: %s", problem)
 
 
 @contextlib.asynccontextmanager

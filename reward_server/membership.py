@@ -24,17 +24,21 @@ from reward_server.channel import CLIENT_OPTIONS
 from reward_server.config import ConfigError
 from reward_server.credentials import ClientCredentials
 from reward_server.listen import is_local
-from reward_server.remote_worker import Piece, RemoteWorker
+from reward_server.remote_worker import Piece, RemoteWorker, reason
 
 RETRY_S = 0.5
+NOTICE_S = 10.0
 INFO_TIMEOUT_S = 5.0
-# A worker that has said nothing for PING_EVERY_S while it holds pieces is asked for a sign of life.
-# Workers answer while reward functions run, so none within the timeout means stopped or cut off.
+# A worker that has said nothing for PING_EVERY_S while it holds pieces is asked for a sign of life,
+# others less often, and at once when the connection breaks. Workers answer while reward functions
+# run, so none within the timeout means stopped or cut off.
 PING_EVERY_S = 2.0
+PING_IDLE_S = 5.0
 PING_TIMEOUT_S = 8.0
 START_TIMEOUT_S = 120.0
 # A worker that is started again must find its place kept.
 TAKE_OVER_S = 30.0
+_SHOWN = 5
 logger = logging.getLogger(__name__)
 
 
@@ -87,6 +91,7 @@ class Membership:
         self._by_address: dict[str, RemoteWorker] = {}
         self._unlisted = ""
         self._task: asyncio.Task[None] | None = None
+        self._reporter: asyncio.Task[None] | None = None
         self._met = asyncio.Event()
         self._offered: Sequence[types_pb2.RewardFnInfo] = ()
         self._last_usable = -math.inf
@@ -108,6 +113,17 @@ class Membership:
         return sum(worker.usable for worker in self)
 
     @property
+    def problem(self) -> str:
+        """Why no worker may get rows, by address; "" if one may."""
+        if self.usable:
+            return ""
+        reasons = [f"{address} {why}" for address, why in self.refusals.items()]
+        if len(reasons) > _SHOWN:
+            reasons[_SHOWN:] = [f"and {len(reasons) - _SHOWN} more"]
+        why = "; ".join(reasons) or self._unlisted or "none has answered yet"
+        return f"0 of {len(self._by_address)} workers usable: {why}"
+
+    @property
     def slots(self) -> int:
         """Slots of those."""
         return sum(worker.slots for worker in self if worker.usable)
@@ -119,21 +135,23 @@ class Membership:
             StartError: no worker could be used in time; the message says why, by address.
         """
         self._task = asyncio.create_task(self._watch())
+        self._reporter = asyncio.create_task(self._report())
         try:
             await asyncio.wait_for(self._met.wait(), START_TIMEOUT_S)
         except TimeoutError:
             raise StartError(
                 f"no worker of {self._spec} can be used within {START_TIMEOUT_S:g} s:"
-                f" {self.refusals or self._unlisted or 'no address found'}."
+                f" {self.problem}."
                 " Start reward-server worker there."
             ) from None
 
     async def close(self) -> None:
         """Closes all channels."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+        for task in (self._task, self._reporter):
+            if task is not None:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
         for worker in self:
             await worker.close()
 
@@ -143,6 +161,13 @@ class Membership:
             logger.warning("worker left address=%s reason=%s", worker.address, reason)
         worker.info = None
         self.refusals[worker.address] = reason
+
+    async def _report(self) -> None:
+        """Says again and again that no worker can be used, while that is so."""
+        while True:
+            await asyncio.sleep(NOTICE_S)
+            if self.problem:
+                logger.warning("rows can't be scored: %s", self.problem)
 
     async def _watch(self) -> None:
         while True:
@@ -203,7 +228,9 @@ class Membership:
                     self._last_usable = time.monotonic()
                 if worker.info is None:
                     await self._meet(worker)
-                elif worker.pieces and time.monotonic() - worker.heard > PING_EVERY_S:
+                elif worker.broken or time.monotonic() - worker.heard > (
+                    PING_EVERY_S if worker.pieces else PING_IDLE_S
+                ):
                     await self._ping(worker)
             except Exception:  # as above
                 logger.exception("watch failed address=%s", worker.address)
@@ -212,13 +239,20 @@ class Membership:
     async def _ping(self, worker: RemoteWorker) -> None:
         asked = time.monotonic()
         try:
-            await worker.ask(timeout_s=PING_TIMEOUT_S, metadata=self._credentials.metadata)
+            info = await worker.ask(timeout_s=PING_TIMEOUT_S, metadata=self._credentials.metadata)
         except grpc.aio.AioRpcError as error:
-            # Other codes come from a worker that drains, or show at the pieces by themselves.
-            if error.code() != grpc.StatusCode.DEADLINE_EXCEEDED or worker.heard > asked:
+            if error.code() != grpc.StatusCode.DEADLINE_EXCEEDED:
+                # Its pieces, if it has any, end by themselves.
+                self.lose(worker, reason(error))
+                return
+            if worker.heard > asked:
                 return
         else:
             worker.heard = time.monotonic()
+            if problem := self._state(info) or self._problem(info):
+                self.lose(worker, problem)
+            elif self._slots is None and info.slots != worker.slots:
+                worker.meet(info, info.slots)
             return
         self.lose(worker, f"no sign of life for {PING_TIMEOUT_S:g} s")
         for task, piece in worker.pieces.items():
@@ -233,8 +267,8 @@ class Membership:
         except grpc.aio.AioRpcError as error:
             self._unmet(worker.address, error)
             return
-        if info.draining:
-            self.refusals[worker.address] = "it is draining"
+        if state := self._state(info):
+            self._note(worker.address, state)
             return
         problem = self._problem(info)
         if problem:
@@ -250,11 +284,26 @@ class Membership:
         """Notes why a worker can't be asked; at once, aloud and once if waiting does not help."""
         details = error.details() or ""
         remedy = self._credentials.explain(details, address, host=self._discovery.host)
-        text = f"{error.code().name}: {details}"
+        text = reason(error)
         if remedy or error.code() == grpc.StatusCode.UNAUTHENTICATED:
             self._refuse(address, f"{text} {remedy}".strip())
         else:
-            self.refusals[address] = f"{text} {self._credentials.guess(details)}".strip()
+            self._note(address, f"{text} {self._credentials.guess(details)}".strip())
+
+    def _state(self, info: types_pb2.ServiceInfo) -> str:
+        """Why a worker takes no rows now, by its own account; "" if it does."""
+        if info.draining:
+            return "it is draining"
+        # What is behind a load balancer is its business: another worker may answer next.
+        if info.slots or self._slots is not None:
+            return ""
+        return info.problem or "it has no slots"
+
+    def _note(self, address: str, why: str) -> None:
+        """Notes why a worker can't be used; aloud if that is news."""
+        if address not in self.refusals:
+            logger.warning("worker can't be used yet address=%s reason=%s", address, why)
+        self.refusals[address] = why
 
     def _refuse(self, address: str, problem: str) -> None:
         if self.refusals.get(address) != problem:

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING
 
 from reward_server.batch import RowStatus, StartError
-from reward_server.handler import Handler
+from reward_server.handler import LOST, Handler
 from reward_server.listen import Listen
 
 if TYPE_CHECKING:
@@ -37,22 +37,37 @@ class _Collector:
         )
 
         # Calls come and go in the event loop: it takes the numbers, all at one time.
-        gauges, outcomes = asyncio.run_coroutine_threadsafe(self._read(), self.loop).result(_READ_S)
+        gauges, states, outcomes = asyncio.run_coroutine_threadsafe(self._read(), self.loop).result(
+            _READ_S
+        )
         for (name, text), value in gauges.items():
             yield GaugeMetricFamily(name, text, value)
-        rows = CounterMetricFamily("reward_rows", "Rows scored, by outcome.", labels=["outcome"])
-        for status in RowStatus:
-            rows.add_metric([status.name.lower()], outcomes[status])
+        for (name, text), values in states.items():
+            family = GaugeMetricFamily(name, text, labels=["state"])
+            for state, value in values.items():
+                family.add_metric([state], value)
+            yield family
+        text = "Rows by how they ended: scored, or lost with their call."
+        rows = CounterMetricFamily("reward_rows", text, labels=["outcome"])
+        for outcome in (*(status.name.lower() for status in RowStatus), *LOST):
+            rows.add_metric([outcome], outcomes[outcome])
         yield rows
 
-    async def _read(self) -> tuple[dict[tuple[str, str], int], dict[int, int]]:
+    async def _read(
+        self,
+    ) -> tuple[dict[tuple[str, str], int], dict[tuple[str, str], dict[str, int]], dict[str, int]]:
         scorer = self.handler.scorer
         gauges = {
             ("reward_queue_rows", "Rows that wait for a slot."): scorer.rows_queued,
             ("reward_inflight_rows", "Rows under way, waiting or not."): scorer.rows_missing,
             ("reward_slots", "Rows that can be scored at the same time."): scorer.slots,
         }
-        return gauges, self.handler.outcomes.copy()
+        workers = {"usable": scorer.workers, "unusable": len(scorer.unusable_workers)}
+        states = {
+            ("reward_workers", "Workers known to a server, by whether they can be used."): workers,
+            ("reward_children", "Child processes, by what they do."): scorer.children,
+        }
+        return gauges, states, self.handler.outcomes.copy()
 
 
 @contextlib.asynccontextmanager

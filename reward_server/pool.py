@@ -157,6 +157,11 @@ class Pool:
         return 0
 
     @property
+    def unusable_workers(self) -> dict[str, str]:
+        """None: as above."""
+        return {}
+
+    @property
     def rows_missing(self) -> int:
         """Rows of the calls under way that have no result yet."""
         return sum(call.missing for call in self._calls)

@@ -40,7 +40,7 @@ class RemoteWorker:
         listed: whether it is to get new rows; one that is not ends those it has.
         pieces: what it has to do.
         window: pieces that it gets at a time; fewer than its slots when they wait long.
-        heard: when it last answered while it had pieces, `time.monotonic`.
+        heard: when it last answered, `time.monotonic`.
         rest_until: when it may get pieces again after its queue was full.
     """
 
@@ -108,6 +108,11 @@ class RemoteWorker:
         info: types_pb2.ServiceInfo = response.info
         return info
 
+    @property
+    def broken(self) -> bool:
+        """Whether there is no connection to it; asking the channel costs nothing."""
+        return self.channel.get_state() is not grpc.ChannelConnectivity.READY
+
     async def close(self) -> None:
         """Closes the channel."""
         if self.keeper is not None:
@@ -115,3 +120,11 @@ class RemoteWorker:
             with contextlib.suppress(asyncio.CancelledError):
                 await self.keeper
         await self.channel.close()
+
+
+def reason(error: grpc.RpcError) -> str:
+    """Says in a few words why a call failed: what the system says of a broken connection."""
+    details = error.details() or ""
+    if not details.startswith("failed to connect"):
+        return f"{error.code().name}: {details}"
+    return details.rpartition(": ")[2]

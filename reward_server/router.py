@@ -30,7 +30,7 @@ from reward_server.credentials import ClientCredentials
 from reward_server.membership import Membership
 from reward_server.piece_size import PieceSize
 from reward_server.pieces import RoutedCall, gather
-from reward_server.remote_worker import Piece, RemoteWorker
+from reward_server.remote_worker import Piece, RemoteWorker, reason
 from reward_server.status import RewardFnsChanged
 from reward_server.turns import Turns
 
@@ -120,6 +120,21 @@ class WorkerRouter:
         return self._workers.usable
 
     @property
+    def unusable_workers(self) -> dict[str, str]:
+        """Why others get none, by address."""
+        return self._workers.refusals
+
+    @property
+    def children(self) -> dict[str, int]:
+        """None: workers have them."""
+        return {}
+
+    @property
+    def problem(self) -> str:
+        """Why no row can be scored now, or ""."""
+        return self._workers.problem
+
+    @property
     def rows_missing(self) -> int:
         """Rows of the calls under way that have no result yet."""
         given = (piece for worker in self._workers for piece in worker.pieces.values())
@@ -194,8 +209,10 @@ class WorkerRouter:
 
     def _out_of_time(self, call: RoutedCall) -> Exception:
         text = f"{call.batch.rows - call.scored} of {call.batch.rows} rows have no reward"
-        if not any(worker.info for worker in self._workers):
-            return WorkersUnavailable(f"{text}: no worker of {self._spec} can be reached.")
+        if self.problem:
+            return WorkersUnavailable(
+                f"{text}: no worker of {self._spec} can be reached; {self.problem}."
+            )
         return TimeoutError(f"{text} after {call.timeout_s:.1f} s.")
 
     def _dispatch(self) -> None:
@@ -282,7 +299,7 @@ class WorkerRouter:
 
     def _failed(self, worker: RemoteWorker, piece: Piece, error: grpc.aio.AioRpcError) -> None:
         call, code = piece.call, error.code()
-        text = f"{code.name}: {error.details()}"
+        text = reason(error)
         if code == grpc.StatusCode.DEADLINE_EXCEEDED:
             call.fail(self._out_of_time(call))
         elif code in _LOST or (code in _BROKEN and rpc_status.from_call(error) is None):

@@ -43,6 +43,7 @@ async def _score(
             caller=caller,
         )
     except Exception as error:  # noqa: BLE001 - the boundary: becomes a status
+        handler.count_lost(error, len(request.rollouts.completion_lengths))
         await status.abort(context, error, caller=caller)
 
 

@@ -127,6 +127,8 @@ def cause(error: grpc.RpcError) -> str:
     """Says in a few words why a call failed."""
     if error.code() == grpc.StatusCode.DEADLINE_EXCEEDED and not status_details(error).reason:
         return "no answer"
+    if status_details(error).reason:
+        return error.details() or error.code().name  # the server's own words
     text = (error.details() or error.code().name).rpartition("last error: ")[2]
     for pattern, plain in _PLAIN:
         if found := re.search(pattern, text):

@@ -70,11 +70,13 @@ def terminate(pod, process):
 
 def health(pod, name, kind):
     """Asks a container as a gRPC probe does: at the pod's address, without TLS."""
-    address = f"{pod.address}:{pod.container(name)[kind]['grpc']['port']}"
+    probe = pod.container(name)[kind]["grpc"]
+    address = f"{pod.address}:{probe['port']}"
     with grpc.insecure_channel(address) as channel:
         try:
             stub = health_pb2_grpc.HealthStub(channel)
-            return stub.Check(health_pb2.HealthCheckRequest(), timeout=10).status
+            request = health_pb2.HealthCheckRequest(service=probe.get("service", ""))
+            return stub.Check(request, timeout=10).status
         except grpc.RpcError:
             return None
 

@@ -19,6 +19,7 @@ from tests.integration import service
 
 METRICS = ("--metrics-listen", "127.0.0.1:0")
 OUTCOMES = ("ok", "error", "invalid", "timeout", "crashed", "oom")
+STATES = ("idle", "busy", "starting")
 
 
 def scrape(process):
@@ -47,10 +48,14 @@ def test_rows_are_counted_by_outcome(tmp_path, files):
     with service.command(
         *("serve", "--listen", path, "--slots", 2, *service.files(files)), *METRICS
     ) as server:
-        assert scrape(server) == {
+        found = scrape(server)
+        assert sum(found["reward_children", state] for state in STATES) == 3
+        assert found == {
             ("reward_queue_rows",): 0,
             ("reward_inflight_rows",): 0,
             ("reward_slots",): 2,
+            **{("reward_workers", state): 0 for state in ("usable", "unusable")},
+            **{("reward_children", state): found["reward_children", state] for state in STATES},
             **{("reward_rows_total", outcome): 0 for outcome in OUTCOMES},
         }
         score(path, service.request(["a", "b", "raise", "sleep", "kill"]))

@@ -180,7 +180,7 @@ class RewardFnInfo(_message.Message):
     def __init__(self, name: _Optional[str] = ..., weight: _Optional[float] = ..., timeout_s: _Optional[float] = ..., required_columns: _Optional[_Iterable[str]] = ..., settings_digest: _Optional[str] = ..., whole_groups: bool = ..., code_digest: _Optional[str] = ..., settings: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class ServiceInfo(_message.Message):
-    __slots__ = ("reward_fns", "tokenizer_fingerprint", "slots", "max_message_bytes", "version", "rows_scored", "workers", "vocab_size", "draining", "calls_joined", "calls_refused", "queue_bytes", "memo_bytes", "rows_per_slot", "reward_fns_digest")
+    __slots__ = ("reward_fns", "tokenizer_fingerprint", "slots", "max_message_bytes", "version", "rows_scored", "workers", "vocab_size", "draining", "calls_joined", "calls_refused", "queue_bytes", "memo_bytes", "rows_per_slot", "reward_fns_digest", "problem", "unusable_workers")
     REWARD_FNS_FIELD_NUMBER: _ClassVar[int]
     TOKENIZER_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
@@ -196,6 +196,8 @@ class ServiceInfo(_message.Message):
     MEMO_BYTES_FIELD_NUMBER: _ClassVar[int]
     ROWS_PER_SLOT_FIELD_NUMBER: _ClassVar[int]
     REWARD_FNS_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    UNUSABLE_WORKERS_FIELD_NUMBER: _ClassVar[int]
     reward_fns: _containers.RepeatedCompositeFieldContainer[RewardFnInfo]
     tokenizer_fingerprint: str
     slots: int
@@ -211,4 +213,14 @@ class ServiceInfo(_message.Message):
     memo_bytes: int
     rows_per_slot: int
     reward_fns_digest: str
-    def __init__(self, reward_fns: _Optional[_Iterable[_Union[RewardFnInfo, _Mapping]]] = ..., tokenizer_fingerprint: _Optional[str] = ..., slots: _Optional[int] = ..., max_message_bytes: _Optional[int] = ..., version: _Optional[str] = ..., rows_scored: _Optional[int] = ..., workers: _Optional[int] = ..., vocab_size: _Optional[int] = ..., draining: bool = ..., calls_joined: _Optional[int] = ..., calls_refused: _Optional[int] = ..., queue_bytes: _Optional[int] = ..., memo_bytes: _Optional[int] = ..., rows_per_slot: _Optional[int] = ..., reward_fns_digest: _Optional[str] = ...) -> None: ...
+    problem: str
+    unusable_workers: _containers.RepeatedCompositeFieldContainer[UnusableWorker]
+    def __init__(self, reward_fns: _Optional[_Iterable[_Union[RewardFnInfo, _Mapping]]] = ..., tokenizer_fingerprint: _Optional[str] = ..., slots: _Optional[int] = ..., max_message_bytes: _Optional[int] = ..., version: _Optional[str] = ..., rows_scored: _Optional[int] = ..., workers: _Optional[int] = ..., vocab_size: _Optional[int] = ..., draining: bool = ..., calls_joined: _Optional[int] = ..., calls_refused: _Optional[int] = ..., queue_bytes: _Optional[int] = ..., memo_bytes: _Optional[int] = ..., rows_per_slot: _Optional[int] = ..., reward_fns_digest: _Optional[str] = ..., problem: _Optional[str] = ..., unusable_workers: _Optional[_Iterable[_Union[UnusableWorker, _Mapping]]] = ...) -> None: ...
+
+class UnusableWorker(_message.Message):
+    __slots__ = ("address", "reason")
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    address: str
+    reason: str
+    def __init__(self, address: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
