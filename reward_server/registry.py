@@ -10,14 +10,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib
-import importlib.util
 import inspect
 import math
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reward_server import fn_digest, reward_fns
+from reward_server import fn_digest, reward_files, reward_fns
 from reward_server.config import Probe, RewardFnConfig, is_file, nearest
 
 if TYPE_CHECKING:
@@ -315,26 +313,8 @@ def _module(fn: str) -> tuple[ModuleType, str]:
             raise LookupError(f"built-in functions are {', '.join(reward_fns.BUILT_IN)}")
         fn = reward_fns.BUILT_IN[fn]
     place, _, name = fn.rpartition(":")
-    return (_file_module(Path(place)) if is_file(fn) else _named_module(place)), name
+    return (reward_files.load(Path(place)) if is_file(fn) else _named_module(place)), name
 
 
 def _named_module(name: str) -> ModuleType:
     return importlib.import_module(name)
-
-
-def _file_module(path: Path) -> ModuleType:
-    if not path.is_file():
-        raise LookupError(f"there is no file {path}")
-    # Registered under a name of its own, so that a file named like a package shadows nothing.
-    name = f"_reward_file_{path.stem}_{abs(hash(str(path)))}"
-    if name in sys.modules:
-        return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise LookupError(f"{path} is no Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    if str(path.parent) not in sys.path:
-        sys.path.append(str(path.parent))
-    spec.loader.exec_module(module)
-    return module

@@ -393,6 +393,40 @@ async def test_a_child_that_is_replaced_gets_no_rows(tokenizer, tmp_path):
             await service.happened(lambda: pool.children["idle"] == 2)
 
 
+async def test_process_pools_in_a_file(tokenizer, tmp_path):
+    """Functions of a file can be sent to processes, in each way in which Python starts those."""
+    source = """
+    import multiprocessing
+    from concurrent.futures import ProcessPoolExecutor
+    from beside import double
+
+    class Text:
+        def __init__(self, text):
+            self.text = text
+
+    def count(text):
+        return double(len(text.text))
+
+    def f(completions, **_):
+        kind, _, how = completions[0].partition(" ")
+        context = multiprocessing.get_context(kind)
+        if how == "executor":
+            with ProcessPoolExecutor(1, context) as pool:
+                return list(pool.map(count, [Text(completions[0])]))
+        with context.Pool(1) as pool:
+            return pool.map(count, [Text(completions[0])])
+    """
+    write(tmp_path, "def double(x): return 2 * x", "beside")
+    # A name that a package has already, and that is no identifier.
+    path = write(tmp_path, source, "json.pools")
+    function = pools.fn(path, timeout_s=60, probe=Probe(completion="fork executor"))
+    kinds = [f"{kind} {how}" for kind in ("spawn", "forkserver") for how in ("executor", "pool")]
+    async with pools.running(tokenizer, function, slots=1) as pool:
+        scores = await pool.score(pools.batch(kinds), timeout_s=120)
+    assert scores.errors == []
+    assert scores.rewards[:, 0].tolist() == [2.0 * len(kind) for kind in kinds]
+
+
 async def test_children_that_do_not_last(tokenizer, tmp_path):
     """Functions that end their process soon after they are loaded stop the start."""
     source = """
