@@ -12,6 +12,7 @@ import subprocess
 import sys
 
 import grpc
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from shardward.v1 import reward_pb2_grpc
 
@@ -19,6 +20,7 @@ from tests.integration import service
 
 METRICS = ("--metrics-listen", "127.0.0.1:0")
 OUTCOMES = ("ok", "error", "invalid", "timeout", "crashed", "oom")
+LOST = ("expired", "unavailable", "refused", "dropped")
 STATES = ("idle", "busy", "starting")
 
 
@@ -36,10 +38,10 @@ def scrape(process):
     }
 
 
-def score(address, request):
+def score(address, request, *, timeout=60):
     """Scores rows at an address."""
     with grpc.insecure_channel(address) as channel:
-        return reward_pb2_grpc.RewardServiceStub(channel).ScoreRollouts(request, timeout=60)
+        return reward_pb2_grpc.RewardServiceStub(channel).ScoreRollouts(request, timeout=timeout)
 
 
 def test_rows_are_counted_by_outcome(tmp_path, files):
@@ -56,7 +58,7 @@ def test_rows_are_counted_by_outcome(tmp_path, files):
             ("reward_slots",): 2,
             **{("reward_workers", state): 0 for state in ("usable", "unusable")},
             **{("reward_children", state): found["reward_children", state] for state in STATES},
-            **{("reward_rows_total", outcome): 0 for outcome in OUTCOMES},
+            **{("reward_rows_total", outcome): 0 for outcome in (*OUTCOMES, *LOST)},
         }
         score(path, service.request(["a", "b", "raise", "sleep", "kill"]))
         found = scrape(server)
@@ -70,6 +72,14 @@ def test_rows_are_counted_by_outcome(tmp_path, files):
             "oom": 0,
         }
         assert (found["reward_queue_rows",], found["reward_inflight_rows",]) == (0, 0)
+        for seconds, code in ((5.0, "DEADLINE_EXCEEDED"), (None, "INVALID_ARGUMENT")):
+            request = service.request(["a"] * 3, seconds=seconds or 0, request_id=code)
+            request.mode = 0 if seconds else 99
+            with pytest.raises(grpc.RpcError, match=code):
+                score(path, request, timeout=1)
+        found = scrape(server)
+        lost = {outcome: found["reward_rows_total", outcome] for outcome in LOST}
+        assert lost == {"expired": 3, "unavailable": 0, "refused": 3, "dropped": 0}
         assert server.end() == 0
 
 

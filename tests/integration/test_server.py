@@ -40,6 +40,7 @@ class StubScorer:
     reward_fns = (RewardFnInfo(name="one", weight=1.0, timeout_s=1.0),)
     reward_fns_digest = "d1"
     slots, rows_per_slot, workers = 1, 1, 0
+    problem, unusable_workers, children = "", {}, {}
 
     def __init__(self, act=None):
         """Takes a coroutine function that is called before every batch is scored."""
