@@ -5,8 +5,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
 import socket
+import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Generic, TypeVar, cast
 
 from reward_server.batch import StartError
 from reward_server.printable import sendable
@@ -14,9 +19,13 @@ from reward_server.printable import sendable
 # How soon workers are found and left; asked again and again, since neither tells of changes.
 NAME_EVERY_S = 2.0
 FILE_EVERY_S = 1.0
+LOOK_TIMEOUT_S = 10.0
 _DNS = "dns:///"
 _FILE = "file:"
 _RULE = "HOST:PORT,..., unix:PATH,..., dns:///NAME:PORT or file:PATH"
+
+
+T = TypeVar("T")
 
 
 class Unlisted(Exception):  # noqa: N818 - named for the state
@@ -43,6 +52,51 @@ class Discovery:
         raise NotImplementedError
 
 
+class _Bounded(Generic[T]):
+    """Runs a call that may hang, a read from a dead file system for example.
+
+    In a daemon thread: those of `asyncio.to_thread` would keep the process from ending. A call that
+    hangs is waited for again, so that there is never more than one.
+    """
+
+    def __init__(self, call: Callable[[], T]) -> None:
+        self._call = call
+        self._running: asyncio.Future[T] | None = None
+
+    async def __call__(self) -> T:
+        """Returns what the call returns.
+
+        Raises:
+            OSError: it takes longer than LOOK_TIMEOUT_S.
+            Exception: what the call raises.
+        """
+        if self._running is None:
+            self._running = asyncio.get_running_loop().create_future()
+            threading.Thread(target=self._run, args=(self._running,), daemon=True).start()
+        done, _ = await asyncio.wait([self._running], timeout=LOOK_TIMEOUT_S)
+        if not done:
+            raise OSError(f"no answer within {LOOK_TIMEOUT_S:g} s")
+        running, self._running = self._running, None
+        return running.result()
+
+    def _run(self, future: asyncio.Future[T]) -> None:
+        result: T | None = None
+        failed: Exception | None = None
+        try:
+            result = self._call()
+        except Exception as error:  # noqa: BLE001 - raised where it is waited for
+            failed = error
+
+        def end() -> None:
+            if failed is not None:
+                future.set_exception(failed)
+            else:
+                future.set_result(cast("T", result))
+
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+            future.get_loop().call_soon_threadsafe(end)
+
+
 class _Addresses(Discovery):
     def __init__(self, spec: str) -> None:
         self._addresses = [address.strip() for address in spec.split(",")]
@@ -63,10 +117,15 @@ class _Name(Discovery):
             raise StartError(f"`--workers` must be {_RULE}, got {spec!r}.")
         self.host, _, self._port = name.rpartition(":")
 
+        self._ask = _Bounded(
+            functools.partial(
+                socket.getaddrinfo, self.host, int(self._port), type=socket.SOCK_STREAM
+            )
+        )
+
     async def look(self) -> list[str]:
-        loop = asyncio.get_running_loop()
         try:
-            found = await loop.getaddrinfo(self.host, int(self._port), type=socket.SOCK_STREAM)
+            found = await self._ask()
         except OSError as error:
             raise Unlisted(f"{self.host} can't be looked up: {error}.") from error
         hosts = {str(address[4][0]) for address in found}
@@ -82,11 +141,11 @@ class _File(Discovery):
         self._path = Path(spec.removeprefix(_FILE).removeprefix("//"))
         if not self._path.name:
             raise StartError(f"`--workers` must be {_RULE}, got {spec!r}.")
+        self._read = _Bounded(functools.partial(self._path.read_text, "utf-8"))
 
     async def look(self) -> list[str]:
         try:
-            # On a network file system this may hang.
-            text = await asyncio.to_thread(self._path.read_text, "utf-8")
+            text = await self._read()
         except (OSError, ValueError) as error:
             raise Unlisted(f"{self._path} can't be read: {error}.") from error
         addresses = []

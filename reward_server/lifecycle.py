@@ -10,6 +10,7 @@ import dataclasses
 import logging
 import os
 import signal
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 
@@ -31,6 +32,9 @@ ALIVE = "alive"
 _HEALTH_EVERY_S = 0.5
 # A worker that is restarted, or a child that is replaced, is no outage.
 _OUTAGE_S = 2.0
+# What stopping takes at most beyond drain_s; then the process is ended.
+STOP_MARGIN_S = 15.0
+EXIT_NOT_STOPPED = 1
 logger = logging.getLogger(__name__)
 
 
@@ -58,7 +62,9 @@ async def run(
     scorer: Scorer,
     service: Service,
 ) -> None:
-    """Serves until SIGTERM or SIGINT, then drains.
+    """Serves until SIGTERM, SIGINT or SIGHUP, then drains.
+
+    The process ends at the latest drain_s and STOP_MARGIN_S after the signal, whatever hangs.
 
     Raises:
         StartError: the process can't start; the message says what to change.
@@ -74,7 +80,7 @@ async def run(
         health_pb2_grpc.add_HealthServicer_to_server(health, server)
         names = (service.name, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name)
         reflection.enable_server_reflection((*names, reflection.SERVICE_NAME), server)
-        stop = _signals()
+        stop = _signals(drain_s)
         starting = asyncio.ensure_future(scorer.start())
         stopping = asyncio.create_task(stop.wait())
         try:
@@ -150,8 +156,8 @@ async def _health_port(
         await server.stop(0)
 
 
-def _signals() -> asyncio.Event:
-    """An event that SIGTERM or SIGINT sets; the second signal ends the process."""
+def _signals(drain_s: float) -> asyncio.Event:
+    """An event that SIGTERM, SIGINT or SIGHUP sets; the second signal ends the process."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -159,7 +165,25 @@ def _signals() -> asyncio.Event:
         if stop.is_set():
             os._exit(130)
         stop.set()
+        limit = threading.Timer(drain_s + STOP_MARGIN_S, _end, (drain_s,))
+        limit.daemon = True
+        limit.start()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, on_signal)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        # `nohup` has SIGHUP ignored.
+        if signal.getsignal(number) != signal.SIG_IGN:
+            loop.add_signal_handler(number, on_signal)
     return stop
+
+
+def _end(drain_s: float) -> None:
+    """Ends a process that does not stop: a thread in a dead file system, say, can't be ended."""
+    names = [thread.name for thread in threading.enumerate() if not thread.daemon]
+    text = "did not stop within drain_s=%g and %g s more, ended; threads=%s"
+    # The log may be what hangs.
+    line = threading.Thread(
+        target=logger.error, args=(text, drain_s, STOP_MARGIN_S, names), daemon=True
+    )
+    line.start()
+    line.join(1)
+    os._exit(EXIT_NOT_STOPPED)
