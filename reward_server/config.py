@@ -217,7 +217,7 @@ class PoolConfig:
     max_child_rss_bytes: int = 4 * 2**30
     start_timeout_s: float = 120.0
     max_async_rows: int = 256
-    outage_s: float = 10.0
+    outage_s: float = 30.0
 
     def __post_init__(self) -> None:
         """Checks the values.

@@ -83,7 +83,9 @@ def descriptors():
 async def test_functions_that_cannot_be_loaded_any_more(tokenizer, tmp_path, quick, caplog, cause):
     """The pool has no slots and says why; rows wait; when the cause is gone they are scored."""
     reasons = {"raise": "stale file handle", "exit": "exited with code 7", "segv": "SIGSEGV"}
-    async with pools.running(tokenizer, pools.fn(write(tmp_path, LOADS)), slots=2) as pool:
+    async with pools.running(
+        tokenizer, pools.fn(write(tmp_path, LOADS)), slots=2, outage_s=300
+    ) as pool:
         assert (pool.slots, pool.problem) == (2, "")
         (tmp_path / "cause").write_text(cause, encoding="ascii")
         await lose_all(pool, reasons[cause])
@@ -131,7 +133,8 @@ async def test_an_outage_ends_calls_with_its_reason(tokenizer, tmp_path, quick):
 async def test_no_descriptors_left(tokenizer, tmp_path, quick, monkeypatch):
     """While none can be opened no child can be started; nothing is left of those that failed."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    async with pools.running(tokenizer, pools.fn("length"), slots=1) as pool:
+    limits = {"slots": 1, "outage_s": 300}
+    async with pools.running(tokenizer, pools.fn("length"), **limits) as pool:
         open_before = descriptors()
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         with open(os.devnull, "rb") as lowest_free:  # noqa: ASYNC230, PTH123
@@ -162,7 +165,7 @@ children._MAX_BACKOFF_S = 0.2
 logging.basicConfig(level="INFO")
 
 async def main():
-    async with pools.running(sys.argv[1], pools.fn("length"), slots=1) as pool:
+    async with pools.running(sys.argv[1], pools.fn("length"), slots=1, outage_s=300) as pool:
         soft, hard = resource.getrlimit(resource.RLIMIT_NPROC)
         resource.setrlimit(resource.RLIMIT_NPROC, (1, hard))
         for child in pool._children:

@@ -319,7 +319,7 @@ async def test_waiting_call_is_logged(tokenizer, monkeypatch, caplog):
 
 async def test_lost_idle_child_is_replaced(tokenizer):
     """A child that dies while it has nothing to do costs no row."""
-    async with pools.running(tokenizer, pools.fn("length"), slots=1) as pool:
+    async with pools.running(tokenizer, pools.fn("length"), slots=1, outage_s=300) as pool:
         for child in pool._children:
             os.kill(child.pid, signal.SIGKILL)
         scores = await pool.score(pools.batch(["abc"] * 5), timeout_s=30)
