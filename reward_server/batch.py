@@ -147,6 +147,7 @@ class RewardFnInfo:
         whole_groups: whether it sees the rows of a group together.
         settings: those settings by name, see `reward_server.fn_digest.settings`.
         code_digest: hash of its source, see `reward_server.fn_digest.of_code`.
+        columns: columns that it takes, or None if it takes all or that is not known.
     """
 
     name: str
@@ -157,6 +158,7 @@ class RewardFnInfo:
     whole_groups: bool = False
     settings: dict[str, str] = dataclasses.field(default_factory=dict)
     code_digest: str = ""
+    columns: tuple[str, ...] | None = dataclasses.field(default=None, compare=False)
 
 
 class Scorer(Protocol):

@@ -89,8 +89,13 @@ class Child:
         self._group = [(i, f) for i, f in numbered if f.config.per == "group"]
         self._sync = [(i, f) for i, f in numbered if (i, f) not in self._group and not f.is_async]
         self._async = [(i, f) for i, f in numbered if f.is_async]
-        taken = [function.columns for function in self._functions]
         route = {self._route_column} - {""}
+        taken = [
+            None
+            if f.columns is None
+            else sorted({*f.columns, *(route if f.config.sources else ())})
+            for f in self._functions
+        ]
         columns = None if None in taken else sorted(route.union(*(names or () for names in taken)))
         self._routes = Routes(self._route_column, [f.config for f in self._functions])
         self._send(
@@ -103,6 +108,7 @@ class Child:
                 "async": [f.is_async for f in self._functions],
                 "code_digests": [f.code_digest for f in self._functions],
                 "columns": columns,
+                "columns_by_function": taken,
             }
         )
         return True

@@ -10,6 +10,7 @@ from __future__ import annotations
 import array
 import functools
 import hashlib
+import itertools
 import json
 import os
 from collections.abc import Sequence
@@ -22,6 +23,11 @@ from numpy.typing import NDArray
 
 from reward_server.batch import StartError
 
+# Models have more embedding rows than their tokenizer has ids, padded to a round number, and sample
+# them now and then. Ids that no vocabulary reaches are not theirs: those are a caller's mistake.
+TOKEN_ID_LIMIT = 2**24
+# What an id without a token decodes to.
+UNKNOWN = "\ufffd"
 _FILES = ("tokenizer_config.json", "special_tokens_map.json")
 
 
@@ -104,10 +110,48 @@ class Tokenizer:
         """Id of the pad token, or None when the tokenizer's files name none."""
         return self._id(self._pad_token)
 
-    def decode(self, rows: Sequence[Sequence[int]], *, skip_special_tokens: bool) -> list[str]:
-        """Decodes rows of ids, each as a whole."""
-        texts: list[str] = self._inner.decode_batch(rows, skip_special_tokens=skip_special_tokens)
-        return texts
+    def decode(self, rows: Sequence[array.array[int]], *, skip_special_tokens: bool) -> list[str]:
+        """Decodes rows of ids, each as a whole.
+
+        An id that the vocabulary does not have becomes U+FFFD; what is on either side of it is
+        decoded as a whole.
+
+        Args:
+            rows: int32 ids, see `split`.
+            skip_special_tokens: whether special tokens are left out.
+        """
+        unknown = self._unknown(np.frombuffer(b"".join(rows), np.int32))
+        decode_batch = self._inner.decode_batch
+        if not unknown.any():
+            texts: list[str] = decode_batch(rows, skip_special_tokens=skip_special_tokens)
+            return texts
+        pieces, counts, start = [], [], 0
+        for row in rows:
+            at = np.flatnonzero(unknown[start : start + len(row)]).tolist()
+            ends = zip([-1, *at], [*at, len(row)], strict=True)
+            pieces += [row[left + 1 : right] for left, right in ends]
+            counts.append(len(at) + 1)
+            start += len(row)
+        decoded = iter(decode_batch(pieces, skip_special_tokens=skip_special_tokens))
+        return [UNKNOWN.join(itertools.islice(decoded, count)) for count in counts]
+
+    def _unknown(self, ids: NDArray[np.int32]) -> NDArray[np.bool_]:
+        """Which ids the vocabulary does not have: bool, as ids."""
+        beyond: NDArray[np.bool_] = ids >= self.vocab_size
+        if self._holes is None:
+            return beyond
+        missing: NDArray[np.bool_] = beyond | self._holes[np.where(beyond, 0, ids)]
+        return missing
+
+    @functools.cached_property
+    def _holes(self) -> NDArray[np.bool_] | None:
+        """Ids below vocab_size that have no token: bool [vocab_size], or None."""
+        known = np.zeros(self.vocab_size, np.bool_)
+        known[list(self._inner.get_vocab(with_added_tokens=True).values())] = True
+        # Two ids may share a text, of which the vocabulary shows one.
+        for token_id in np.flatnonzero(~known).tolist():
+            known[token_id] = self._inner.id_to_token(token_id) is not None
+        return None if known.all() else ~known
 
     def _id(self, token: str | None) -> int | None:
         if token is None:
@@ -199,30 +243,25 @@ def _cut_at_end(
 
 
 def check_ids(
-    ids: NDArray[np.int32],
-    lengths: NDArray[np.int64],
-    *,
-    vocab_size: int,
-    name: str = "completion_ids",
+    ids: NDArray[np.int32], lengths: NDArray[np.int64], *, name: str = "completion_ids"
 ) -> None:
-    """Checks that every id is one of the tokenizer's.
+    """Checks that every id may be one of a model.
 
     Args:
         ids: int32 [T], rows concatenated.
         lengths: int64 [b].
-        vocab_size: valid ids are in [0, vocab_size).
         name: field named in the message.
 
     Raises:
         ValueError: names the first wrong id, its row and its position in the row.
     """
-    if not ids.size or (ids.min() >= 0 and ids.max() < vocab_size):
+    if not ids.size or (ids.min() >= 0 and ids.max() < TOKEN_ID_LIMIT):
         return
-    at = int(np.flatnonzero((ids < 0) | (ids >= vocab_size))[0])
+    at = int(np.flatnonzero((ids < 0) | (ids >= TOKEN_ID_LIMIT))[0])
     ends = np.cumsum(lengths)
     row = int(np.searchsorted(ends, at, side="right"))
     position = at - int(ends[row] - lengths[row])
     raise ValueError(
-        f"`{name}` must be in [0, {vocab_size}), got {int(ids[at])} in row {row}"
+        f"`{name}` must be in [0, {TOKEN_ID_LIMIT}), got {int(ids[at])} in row {row}"
         f" at position {position}."
     )

@@ -287,6 +287,8 @@ class Handler:
                     whole_groups=fn.whole_groups,
                     settings=fn.settings,
                     code_digest=fn.code_digest,
+                    columns=fn.columns or (),
+                    all_columns=fn.columns is None,
                 )
                 for fn in self.scorer.reward_fns
             ],

@@ -339,6 +339,9 @@ class Membership:
                 whole_groups=fn.whole_groups,
                 settings=dict(fn.settings),
                 code_digest=fn.code_digest,
+                columns=None
+                if fn.all_columns or not fn.HasField("all_columns")
+                else tuple(fn.columns),
             )
             for fn in info.reward_fns
         )

@@ -121,16 +121,15 @@ def _cut(
     *,
     ends: Sequence[int],
     pad: int | None,
-    vocab_size: int,
 ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     """Cuts rows, and checks what is left of them before padding moves positions."""
     ids, lengths = decode.cut(ids, lengths, ends, None)
-    beyond = ids.size and not 0 <= ids.min() <= ids.max() < vocab_size
+    beyond = ids.size and not 0 <= ids.min() <= ids.max() < decode.TOKEN_ID_LIMIT
     try:
         if beyond:
-            # Trainers pad with ids beyond the vocabulary, too.
+            # Trainers pad with negative ids, too.
             checked = ids if pad is None else np.where(ids == pad, np.int32(0), ids)
-            decode.check_ids(checked, lengths, vocab_size=vocab_size, name=f"{name}_ids")
+            decode.check_ids(checked, lengths, name=f"{name}_ids")
     except ValueError as error:
         raise RequestError(f"{name}_ids", str(error)) from error
     return decode.cut(ids, lengths, [], pad)
@@ -258,7 +257,7 @@ def to_batch(
 
     Args:
         message: the rows as sent.
-        tokenizer: knows the vocabulary and the default end and pad ids.
+        tokenizer: knows the default end and pad ids.
         reward_fns: their required columns must be there.
         step: training step.
         mode: a `shardward.v1.Mode`.
@@ -273,8 +272,7 @@ def to_batch(
     if not ends and tokenizer.end_token_id is not None:
         ends = [tokenizer.end_token_id]
     pad = message.pad_token_id if message.HasField("pad_token_id") else tokenizer.pad_token_id
-    vocab_size = tokenizer.vocab_size
-    ids, lengths = _cut("completion", ids, lengths, ends=ends, pad=pad, vocab_size=vocab_size)
+    ids, lengths = _cut("completion", ids, lengths, ends=ends, pad=pad)
     row_ids = _row_ids(list(message.row_ids), rows)
     prompts: list[str] | None = list(message.prompts)
     prompt_ids = prompt_lengths = None
@@ -282,9 +280,7 @@ def to_batch(
         prompts = None
         prompt_ids, prompt_lengths = _ids("prompt", message.prompt_ids, message.prompt_lengths)
         _per_row("prompt_lengths", len(prompt_lengths), rows)
-        prompt_ids, prompt_lengths = _cut(
-            "prompt", prompt_ids, prompt_lengths, ends=[], pad=pad, vocab_size=vocab_size
-        )
+        prompt_ids, prompt_lengths = _cut("prompt", prompt_ids, prompt_lengths, ends=[], pad=pad)
     else:
         _per_row("prompts", len(prompts or []), rows)
     if message.completion_prefixes:

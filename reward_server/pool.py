@@ -292,9 +292,18 @@ class Pool:
 
     def _on_ready(self, frame: dict[str, Any]) -> None:
         self._reward_fns = tuple(
-            dataclasses.replace(info, required_columns=tuple(columns), code_digest=code)
-            for info, columns, code in zip(
-                self._reward_fns, frame["required_columns"], frame["code_digests"], strict=True
+            dataclasses.replace(
+                info,
+                required_columns=tuple(required),
+                columns=None if columns is None else tuple(columns),
+                code_digest=code,
+            )
+            for info, required, columns, code in zip(
+                self._reward_fns,
+                frame["required_columns"],
+                frame["columns_by_function"],
+                frame["code_digests"],
+                strict=True,
             )
         )
         self._reward_fns_digest = fn_digest.of_functions(self._reward_fns)

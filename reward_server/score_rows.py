@@ -223,10 +223,10 @@ def _batch(
         ends = [] if tokenizer.end_token_id is None else [tokenizer.end_token_id]
         ids, lengths = decode.cut(ids, lengths, ends, tokenizer.pad_token_id)
         for row, row_ids in zip(rows, decode.split(ids, lengths), strict=True):
-            if row_ids and not 0 <= min(row_ids) <= max(row_ids) < tokenizer.vocab_size:
+            if row_ids and not 0 <= min(row_ids) <= max(row_ids) < decode.TOKEN_ID_LIMIT:
                 raise ConfigError(
                     f"line {row.line}: `completion_ids` must be in"
-                    f" [0, {tokenizer.vocab_size}), got {min(row_ids)} to {max(row_ids)}."
+                    f" [0, {decode.TOKEN_ID_LIMIT}), got {min(row_ids)} to {max(row_ids)}."
                 )
     return Batch(
         completion_ids=ids,

@@ -180,11 +180,15 @@ class RewardClient:
         began = self._info
         calls = []
         lengths = codec.completion_lengths(rollouts.completion_ids, rollouts.end_token_ids)
-        for part, rows in enumerate(codec.split_rows(rollouts, lengths, self.config.call_bytes)):
+        columns = codec.encode_columns(rollouts, _columns_of(self._info))
+        # Before the first call goes out: an error must not leave half of them behind.
+        runs = list(codec.split_rows(rollouts, lengths, columns, self.config.call_bytes))
+        for part, rows in enumerate(runs):
             request = codec.encode_request(
                 rollouts,
                 rows,
                 lengths,
+                columns,
                 request_id=f"{batch}.{part}",
                 process_index=self.process_index,
                 fingerprint=self.fingerprint,
@@ -235,6 +239,14 @@ class RewardClient:
             self._closed = threading.Event()
         if channel is not None:
             channel.close()
+
+
+def _columns_of(info: types_pb2.ServiceInfo) -> frozenset[str] | None:
+    """Columns that functions take, or None if one takes all, or that is not known."""
+    known = [fn.HasField("all_columns") and not fn.all_columns for fn in info.reward_fns]
+    if not known or not all(known):
+        return None
+    return frozenset(name for fn in info.reward_fns for name in fn.columns)
 
 
 class RewardHandle:

@@ -16,12 +16,23 @@ import numpy as np
 from numpy.typing import NDArray
 from shardward.v1 import reward_pb2, types_pb2
 
+from trainer.config import MAX_MESSAGE_BYTES
+from trainer.decode import vocabulary
 from trainer.errors import ScoringFailed
+from trainer.values import plain_column, wire_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Container, Iterator, Mapping, Sequence
 
 OK = types_pb2.ROW_STATUS_OK
+_FIELDS = {
+    str: "string_values",
+    bool: "bool_values",
+    int: "int64_values",
+    float: "double_values",
+}
+# What a request has beside its rows.
+_HEAD_BYTES = 64 * 2**10
 _MODES = {"train": types_pb2.MODE_TRAIN, "eval": types_pb2.MODE_EVAL}
 
 
@@ -143,61 +154,133 @@ def tokenizer_fingerprint(tokenizer: Any) -> str:
 
     The definition is that of `ServiceInfo.tokenizer_fingerprint` in the contract.
     """
-    inner = getattr(tokenizer, "tokenizer", tokenizer)
-    if hasattr(inner, "id_to_piece") and hasattr(inner, "vocab_size"):
-        vocabulary = {inner.id_to_piece(i): i for i in range(inner.vocab_size())}
-    elif hasattr(inner, "get_vocab"):
-        vocabulary = inner.get_vocab()
-    else:
+    tokens = vocabulary(tokenizer)
+    if not tokens:
         return ""
     digest = hashlib.sha256()
-    for token, index in sorted(vocabulary.items(), key=lambda item: item[1]):
+    for token, index in sorted(tokens.items(), key=lambda item: item[1]):
         digest.update(f"{index}\t{token}\n".encode("utf-8", "surrogatepass"))
     return digest.hexdigest()
 
 
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
+@dataclasses.dataclass(frozen=True, slots=True)
+class EncodedColumn:
+    """A dataset column, ready to be cut into messages.
+
+    Attributes:
+        name: of the column.
+        field: of the message that holds its values.
+        values: b values, JSON documents among them.
+        sizes: int64 [b], bytes of each in a message, roughly.
+    """
+
+    name: str
+    field: str
+    values: list[Any]
+    sizes: NDArray[np.int64]
+
+    def message(self, rows: slice) -> types_pb2.Column:
+        """The values of some rows."""
+        return types_pb2.Column(name=self.name, **{self.field: {"values": self.values[rows]}})
 
 
-def encode_column(name: str, values: Sequence[Any]) -> types_pb2.Column:
+def encode_column(name: str, values: Sequence[Any]) -> EncodedColumn:
     """Encodes one dataset column by the type of its values; anything unusual as JSON.
 
     Raises:
-        ValueError: a value has no JSON form.
+        ValueError: a value can't travel; names the column, its row and the remedy.
     """
-    plain = [_plain(value) for value in values]
+    # The rows of a prompt share a value, which is made plain and encoded once.
+    values, first = list(values), dict[int, int]()
+    index = [first.setdefault(id(value), len(first)) for value in values]
+    rows = np.unique(index, return_index=True)[1].tolist()
+    plain = plain_column(name, values, rows)
     kinds = {type(value) for value in plain}
-    if kinds == {str}:
-        return types_pb2.Column(name=name, string_values={"values": plain})
-    if kinds == {bool}:
-        return types_pb2.Column(name=name, bool_values={"values": plain})
-    if kinds == {int} and all(-(2**63) <= value < 2**63 for value in plain):
-        return types_pb2.Column(name=name, int64_values={"values": plain})
-    if kinds == {float}:
-        return types_pb2.Column(name=name, double_values={"values": plain})
-    try:
-        texts = [json.dumps(v.tolist() if isinstance(v, np.ndarray) else v) for v in plain]
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"`columns[{name!r}]` must hold plain values: {error}.") from error
-    return types_pb2.Column(name=name, json_values={"values": texts})
+    field = _FIELDS.get(kinds.pop(), "json_values") if len(kinds) == 1 else "json_values"
+    if field == "int64_values" and not all(-(2**63) <= value < 2**63 for value in plain):
+        field = "json_values"
+    if field == "json_values":
+        plain = [json.dumps(value) for value in plain]
+    sizes = np.array([wire_bytes(value) for value in plain], np.int64)
+    return EncodedColumn(name, field, [plain[i] for i in index], sizes[index])
+
+
+def encode_columns(
+    rollouts: LocalRollouts, taken: Container[str] | None = None
+) -> list[EncodedColumn]:
+    """Encodes the columns that reward functions take.
+
+    Args:
+        rollouts: the rows.
+        taken: names of these columns, or None for all.
+
+    Raises:
+        ValueError: see `encode_column`.
+    """
+    return [
+        encode_column(name, values)
+        for name, values in rollouts.columns.items()
+        if taken is None or name in taken
+    ]
 
 
 def split_rows(
-    rollouts: LocalRollouts, lengths: NDArray[np.int32], call_bytes: int
+    rollouts: LocalRollouts,
+    lengths: NDArray[np.int32],
+    columns: Sequence[EncodedColumn],
+    call_bytes: int,
+    *,
+    limit: int = MAX_MESSAGE_BYTES,
 ) -> Iterator[slice]:
-    """Cuts rows, between groups, into runs of at most about call_bytes of ids and prompts."""
-    texts = [len(prompt.encode("utf-8", "replace")) for prompt in rollouts.prompts]
-    sizes = 4 * lengths.astype(np.int64) + texts
+    """Cuts rows into runs of at most about call_bytes, between groups where those fit a message.
+
+    Args:
+        rollouts: all rows.
+        lengths: int32 [b], tokens of each.
+        columns: that go with them.
+        call_bytes: wanted size of a call.
+        limit: largest size of a message.
+
+    Raises:
+        ValueError: one row alone is above the limit; names its largest part.
+    """
+    if not len(lengths):
+        return
+    parts = {
+        "completion_ids": 4 * lengths.astype(np.int64),
+        "prompts": _text_bytes(rollouts.prompts),
+        **{f"columns[{column.name!r}]": column.sizes for column in columns},
+    }
+    if rollouts.completion_prefixes is not None:
+        parts["completion_prefixes"] = _text_bytes(rollouts.completion_prefixes)
+    # A value comes with its tag and its length, a row with its ids.
+    sizes = sum(parts.values(), np.int64(8 * len(parts) + 24) * np.ones_like(lengths, np.int64))
+    limit -= _HEAD_BYTES
+    if sizes.max() > limit:
+        row = int(sizes.argmax())
+        name = max(parts, key=lambda part: parts[part][row])
+        raise ValueError(
+            f"a row must have at most {limit} bytes, got {sizes[row]} in row"
+            f" {rollouts.row_ids[row]}, {parts[name][row]} of them in `{name}`. Shorten it, or give"
+            " a path and read the file in the reward function."
+        )
     firsts = np.flatnonzero(np.diff(rollouts.group_ids, prepend=rollouts.group_ids[:1] - 1))
     start, total = 0, 0
-    for first, size in zip(firsts.tolist(), np.add.reduceat(sizes, firsts).tolist(), strict=True):
-        if first > start and total + size > call_bytes:
-            yield slice(start, first)
-            start, total = first, 0
-        total += size
+    for first, group in zip(firsts.tolist(), np.split(sizes, firsts[1:]), strict=True):
+        # Rows of a group that no message can hold go apart.
+        alone = group.sum() > limit
+        pieces = group.tolist() if alone else [int(group.sum())]
+        for row, size in enumerate(pieces, first):
+            if row > start and total + size > call_bytes:
+                yield slice(start, row)
+                start, total = row, 0
+            total += size
     if start < len(sizes):
         yield slice(start, len(sizes))
+
+
+def _text_bytes(texts: Sequence[str]) -> NDArray[np.int64]:
+    return np.array([len(text.encode("utf-8", "replace")) for text in texts], np.int64)
 
 
 def _without_padding(ids: NDArray[np.int32], lengths: NDArray[np.int32]) -> bytes:
@@ -213,6 +296,7 @@ def encode_request(
     rollouts: LocalRollouts,
     rows: slice,
     lengths: NDArray[np.int32],
+    columns: Sequence[EncodedColumn],
     *,
     request_id: str,
     process_index: int,
@@ -226,6 +310,7 @@ def encode_request(
         rollouts: all rows.
         rows: those to encode.
         lengths: int32 [b], as `completion_lengths` gives them for all rows.
+        columns: of all rows.
         request_id: id of the call.
         process_index: index of this process.
         fingerprint: of the trainer's tokenizer, or "".
@@ -238,7 +323,7 @@ def encode_request(
         completion_lengths=lengths[rows].tolist(),
         prompts=list(rollouts.prompts[rows]),
         completion_prefixes=list(prefixes[rows]) if prefixes is not None else [],
-        columns=[encode_column(name, values[rows]) for name, values in rollouts.columns.items()],
+        columns=[column.message(rows) for column in columns],
         row_ids=rollouts.row_ids[rows].tolist(),
         group_ids=rollouts.group_ids[rows].tolist(),
         end_token_ids=list(rollouts.end_token_ids),

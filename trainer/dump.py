@@ -46,13 +46,6 @@ class RolloutDump:
         self._lines.write(_rows(rollouts, rewards, self._decode))
 
 
-def decoder(tokenizer: Any) -> Callable[[list[int]], str]:
-    """Finds how to decode ids to the text that reward functions get, special tokens left out."""
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    decode: Callable[[list[int]], str] = tokenizer.decode if backend is None else backend.decode
-    return decode
-
-
 def _rows(
     rollouts: LocalRollouts, rewards: RowRewards, decode: Callable[[list[int]], str]
 ) -> Iterator[dict[str, Any]]:

@@ -110,9 +110,15 @@ class GlobalRollout(base_rollout.BaseRollout):
         ids = ([begin] if begin else []) + self._tokenizer.encode(prompt)
         return list(self._tokenizer.dedup_bos_ids(ids))
 
-    def prompt_length(self, prompts: Sequence[str]) -> int:
-        """Tokens of the longest prompt."""
-        return max((len(self.tokenize(p)) for p in set(prompts)), default=0)
+    def prompt_lengths(self, prompts: Sequence[str]) -> list[int]:
+        """Tokens of each prompt."""
+        lengths = {prompt: len(self.tokenize(prompt)) for prompt in set(prompts)}
+        return [lengths[prompt] for prompt in prompts]
+
+    def longest_prompt(self, rollout_config: base_rollout.RolloutConfig) -> int | None:
+        """Tokens of the longest prompt that can be sampled from, or None if nothing bounds it."""
+        del rollout_config
+        return None
 
     def generate(
         self, prompts: list[str], rollout_config: base_rollout.RolloutConfig, **_: Any

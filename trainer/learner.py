@@ -15,7 +15,7 @@ import copy
 import functools
 import itertools
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
@@ -31,13 +31,17 @@ from trainer.agreed_rewards import AgreedRewards
 from trainer.agreement import Agreement, check_equal
 from trainer.batches import AgreedBatches
 from trainer.client import RewardClient
-from trainer.dump import RolloutDump, decoder
+from trainer.columns import LONGEST_PROMPT, PROMPT_NUMBER
+from trainer.dataset import PreparedBatches
+from trainer.decode import decoder
+from trainer.dump import RolloutDump
 from trainer.failures import FailurePolicy
 from trainer.global_rollout import GlobalRollout
 from trainer.in_process import InProcessReward
-from trainer.micro_batches import merge_local, row_ids_of
+from trainer.micro_batches import cut, merge_local, row_ids_of
 from trainer.paths.choose import check_reward_fns, make_path
 from trainer.paths.path import SampledPart, StepRewards
+from trainer.prompt_share import PromptShare
 from trainer.reporting import (
     StepReport,
     length_stats,
@@ -48,8 +52,13 @@ from trainer.reporting import (
 from trainer.resume import free_restored_scalars, save_last_checkpoint, unfinished_batches
 from trainer.rollout import RolloutArrays
 from trainer.sampling import Sampling, rollouts_tree
-from trainer.setup_checks import check_rollout_configs, check_setup, local_share
-from trainer.shards import check_whole_groups
+from trainer.setup_checks import (
+    check_rollout_configs,
+    check_setup,
+    check_sizes,
+    local_share,
+    note_vocabularies,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -95,6 +104,7 @@ class ShardedLearner(rl_learner.RLLearner):
         completion_prefix: str = "",
         on_step: Callable[[StepReport], None] | None = None,
         dump_rollouts: Path | None = None,
+        drop_long_prompts: bool = False,
     ) -> None:
         """Checks the set-up and finds the reward functions.
 
@@ -117,6 +127,8 @@ class ShardedLearner(rl_learner.RLLearner):
             completion_prefix: text that the chat template puts before each completion.
             on_step: called on every process with the result of each micro-batch.
             dump_rollouts: file of this process for its rows and their rewards, see `trainer.dump`.
+            drop_long_prompts: leaves out prompts longer than max_prompt_length, and fills their
+                places from the batches that follow. Default: such a batch is made wider.
 
         Raises:
             ValueError: an argument can't work here; the message says which and why.
@@ -129,6 +141,7 @@ class ShardedLearner(rl_learner.RLLearner):
         # A list of its own: Tunix's DAPO appends to it.
         own = reward_fns if isinstance(reward_fns, RewardClient) else list(reward_fns)
         super().__init__(rl_cluster, algo_config, own, None, data_shuffle_seed)
+        note_vocabularies(rl_cluster)
         config = rl_cluster.cluster_config.training_config
         self._rollout: GlobalRollout = rl_cluster.rollout
         # Tunix's GRPO sets it, PPO has none: its loss is at temperature 1.
@@ -137,6 +150,12 @@ class ShardedLearner(rl_learner.RLLearner):
         self._agreement = Agreement(timeout_s=agreement_timeout_s)
         self._seed = data_shuffle_seed
         self._replicated = data == "replicated"
+        self._share = PromptShare(
+            layout=self._arrays.layout,
+            num_generations=self._num_generations(),
+            replicated=self._replicated,
+        )
+        self._drop_long_prompts = drop_long_prompts
         self._prefix = completion_prefix
         self._on_step = on_step
         self._dump = (
@@ -144,6 +163,7 @@ class ShardedLearner(rl_learner.RLLearner):
             if dump_rollouts is not None
             else None
         )
+        self._decode = decoder(rl_cluster.tokenizer, special_tokens=True)
         self._sampling = Sampling(
             rl_cluster, num_generations=self._num_generations(), replicated=self._replicated
         )
@@ -152,6 +172,7 @@ class ShardedLearner(rl_learner.RLLearner):
         self._iter_steps = self._last_iter_step
         free_restored_scalars(rl_cluster.actor_trainer.optimizer)
         rl_cluster.actor_trainer._save_last_checkpoint = self._save_last_checkpoint  # noqa: SLF001
+        check_sizes(config, self._share)
         self._training_config = self._local_sizes(config)
         self._path = make_path(
             reward_path,
@@ -213,19 +234,21 @@ class ShardedLearner(rl_learner.RLLearner):
         check_equal("the updates of the restored checkpoint", [s["updates"] for s in starts])
         check_equal("`data_shuffle_seed`", [s["seed"] for s in starts])
         rest = unfinished_batches(
-            train_ds,
+            self._prepared(train_ds, Mode.TRAIN),
             updates_done=done,
             mini_batch_size=self._training_config.mini_batch_size,
             num_iterations=self.algo_config.num_iterations,
         )
-        batches = iter(self._agreed(rest, "train"))
+        batches = iter(self._agreed(rest, Mode.TRAIN))
         limit = config.training_config.max_steps
         first = None if done >= limit else next(batches, None)
         if first is None:
             logger.warning("nothing to train on updates=%d", done)
             self.rl_cluster.close()
             return
-        evals = self._agreed(eval_ds, "eval") if eval_ds is not None else None
+        evals = None
+        if eval_ds is not None:
+            evals = self._agreed(self._prepared(eval_ds, Mode.EVAL), Mode.EVAL)
         self._update_engine()
         try:
             super().train(itertools.chain([first], batches), evals, skip_jit)
@@ -263,31 +286,40 @@ class ShardedLearner(rl_learner.RLLearner):
             lora=self.rl_cluster.actor_trainer._lora_enabled,  # noqa: SLF001
         )
 
-    def _agreed(self, dataset: Iterable[Any], name: str) -> AgreedBatches:
-        return AgreedBatches(
+    def _prepared(self, dataset: Iterable[Any], mode: Mode) -> PreparedBatches:
+        config = self.rl_cluster.get_rollout_config(mode)
+        return PreparedBatches(
             dataset,
-            name,
+            str(mode),
+            share=self._share,
+            prompt_lengths=self._rollout.prompt_lengths,
+            longest=config.max_prompt_length if self._drop_long_prompts else None,
+        )
+
+    def _agreed(self, batches: Iterable[Any], mode: Mode) -> AgreedBatches:
+        return AgreedBatches(
+            batches,
+            str(mode),
             agreement=self._agreement,
-            local_shards=None if self._replicated else self._arrays.layout.local_shards,
-            prompt_length=self._rollout.prompt_length,
-            on_prompt_length=self._sampling.grow_prompt_length,
-            stop_reason=lambda: self._stop_reason if name == "train" else "",
+            local_shards=self._share.local_shards,
+            prompt_lengths=self._rollout.prompt_lengths,
+            longest=self._rollout.longest_prompt(self.rl_cluster.get_rollout_config(mode)),
+            stop_reason=lambda: self._stop_reason if mode == Mode.TRAIN else "",
             on_stop=self._on_stop,
         )
 
+    def _create_micro_batch_iterator(
+        self, full_batch_iterator: Iterator[Any], micro_batch_size: int
+    ) -> Iterator[Any]:
+        """Cuts batches, see `trainer.micro_batches.cut`."""
+        accumulated = self._training_config.get_with_default("gradient_accumulation_steps", 1)
+        return cut(full_batch_iterator, micro_batch_size, per_update=accumulated)
+
     def _compute_trajectory_ids(self, example: Any, steps: int) -> list[str]:
         """Makes ids "<prompt>_<generation>" that are unique in the run, over all processes."""
-        n, rows = self._rows_of(len(example["prompts"]))
+        del steps
         g = self._num_generations()
-        return [f"{r // g}_{r % g}" for r in (steps * n + rows).tolist()]
-
-    def _rows_of(self, size: int) -> tuple[int, NDArray[np.int64]]:
-        """Global rows of a micro-batch of the iterator, and the numbers of its rows."""
-        if self._replicated:
-            return size, np.arange(size)
-        n = self._arrays.layout.global_rows(size)
-        check_whole_groups(self._arrays.layout, n, self._num_generations())
-        return n, self._arrays.layout.local_rows(n)
+        return [f"{p}_{i % g}" for i, p in enumerate(example.pop(PROMPT_NUMBER))]
 
     def _process_accumulated_batches(
         self, micro_batches: list[Any], micro_batch_sizes: list[int], mode: Mode
@@ -299,11 +331,12 @@ class ShardedLearner(rl_learner.RLLearner):
         if not micro_batches:
             return []
         layout, g = self._arrays.layout, self._num_generations()
-        sizes = [self._rows_of(size)[0] for size in micro_batch_sizes]
+        sizes = [self._share.rows(size // g)[0] for size in micro_batch_sizes]
         rows = merge_local(micro_batches, sizes, layout, replicated=self._replicated)
         row_ids = row_ids_of(rows["trajectory_ids"], g)
+        longest = max(rows.pop(LONGEST_PROMPT))
         step_rewards = self._path.begin(f"rows of step {self.rl_cluster.global_steps} ({mode})")
-        rollouts = self._sample_and_send(step_rewards, rows, row_ids, sum(sizes), mode)
+        rollouts = self._sample_and_send(step_rewards, rows, row_ids, longest, sum(sizes), mode)
         inferred = self._infer(rollouts, sum(sizes))
         # What is waited for from here on, the device has nothing to do meanwhile.
         jax.block_until_ready(inferred)
@@ -318,8 +351,7 @@ class ShardedLearner(rl_learner.RLLearner):
         )
         samples = []
         if self._on_step is not None:
-            decode = self.rl_cluster.tokenizer.decode
-            samples = sample_texts(step_rewards.rollouts, rewards.values, decode)
+            samples = sample_texts(step_rewards.rollouts, rewards.values, self._decode)
         contributions = step_rewards.contributions(rewards.values, sizes)
         slices = layout.merged_parts(sizes)
         parts = [
@@ -373,6 +405,7 @@ class ShardedLearner(rl_learner.RLLearner):
         step_rewards: StepRewards,
         rows: dict[str, Any],
         row_ids: NDArray[np.int64],
+        longest: int,
         n: int,
         mode: Mode,
     ) -> RolloutArrays:
@@ -394,7 +427,7 @@ class ShardedLearner(rl_learner.RLLearner):
         sampled: list[RolloutArrays] = []
         # A group whose rows come from two runs is sent whole, when all are there.
         by_run = all((run.stop - run.start) % self._num_generations() == 0 for run in runs)
-        for part in self._sampling.sample(rows["prompts"], row_ids, runs, mode):
+        for part in self._sampling.sample(rows["prompts"], row_ids, runs, mode, longest):
             sampled.append(part)
             if by_run and len(sampled) > 1:
                 send(places[len(sampled) - 2], sampled[-2])

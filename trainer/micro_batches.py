@@ -1,17 +1,48 @@
 # Copyright 2026 The Shardward Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of micro-batches: joined in the order in which a process holds them, and cut again. No JAX.
+"""Micro-batches: cut from batches, and their rows joined and cut again. No JAX.
 
 Legend: b rows that this process owns, C columns of packed rewards.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from trainer.columns import Columns
+
+logger = logging.getLogger(__name__)
+
+
+def cut(batches: Iterable[Columns], size: int, *, per_update: int) -> Iterator[Columns]:
+    """Cuts batches into micro-batches; every value stays the object that it is.
+
+    Tunix's own makes arrays of the values, which turns ints into text and fails at ragged lists.
+
+    Args:
+        batches: columns that are 1-D arrays.
+        size: prompts of a micro-batch. What a batch leaves goes in front of the next one.
+        per_update: micro-batches of an update; Tunix leaves out an update that is not whole.
+    """
+    rest: Columns = {}
+    given = 0
+    for batch in batches:
+        rest = {k: np.concatenate([rest[k], v]) for k, v in batch.items()} if rest else dict(batch)
+        while len(rest["prompts"]) >= size:
+            given += 1
+            yield {name: values[:size] for name, values in rest.items()}
+            rest = {name: values[size:] for name, values in rest.items()}
+    left = (len(rest["prompts"]) if rest else 0) + given % per_update * size
+    if left:
+        logger.warning(
+            "the last prompts make no whole update and are left out prompts=%d on this process",
+            left,
+        )
 
 
 def row_ids_of(trajectory_ids: Sequence[str], num_generations: int) -> NDArray[np.int64]:

@@ -130,6 +130,11 @@ class ShardedRollout(GlobalRollout, vanilla_rollout.VanillaRollout):
         """
         self._check_cache(rollout_config.max_prompt_length, rollout_config)
 
+    def longest_prompt(self, rollout_config: base_rollout.RolloutConfig) -> int:
+        """What the KV cache leaves beside the completion."""
+        size: int = self._sampler.cache_config.cache_size
+        return size - int(rollout_config.max_tokens_to_generate)
+
     def _check_cache(self, length: int, config: base_rollout.RolloutConfig) -> None:
         size = self._sampler.cache_config.cache_size
         if length + config.max_tokens_to_generate > size:

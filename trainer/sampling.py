@@ -7,6 +7,7 @@ Legend: B global rows, b local rows.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,6 +20,8 @@ from tunix.rl.rl_cluster import Mode, RLCluster, Role
 
 from trainer.global_rollout import GlobalRollout
 from trainer.rollout import RolloutArrays
+
+logger = logging.getLogger(__name__)
 
 _EVAL_STREAM = 1
 
@@ -39,11 +42,32 @@ class Sampling:
         self._arrays = self._rollout.arrays
         self._g = num_generations
         self._replicated = replicated
-        self._prompt_length = 0
+        self._widths: set[int] = set()
 
-    def grow_prompt_length(self, length: int) -> None:
-        """Remembers the longest prompt of all processes; it never shrinks, so shapes stay."""
-        self._prompt_length = max(self._prompt_length, length)
+    def prompt_width(self, longest: int, config: Any) -> int:
+        """Tokens that the prompts of a batch are padded to.
+
+        That is max_prompt_length, or for longer prompts a power of two, as in Tunix, so that few
+        programs are compiled; but no more than the KV cache has room for.
+
+        Args:
+            longest: tokens of the longest prompt of the batch, over all processes.
+            config: sampling settings.
+        """
+        if longest <= config.max_prompt_length:
+            return int(config.max_prompt_length)
+        width: int = tunix_utils.next_power_of_2(longest)
+        room = self._rollout.longest_prompt(config)
+        if room is not None:
+            width = max(longest, min(width, room))
+        if width not in self._widths:
+            self._widths.add(width)
+            logger.warning(
+                "prompts are longer than max_prompt_length=%d: their batch is padded to %d tokens"
+                " longest=%d; drop_long_prompts=True leaves such prompts out",
+                *(config.max_prompt_length, width, longest),
+            )
+        return width
 
     def runs(self, micro_batch_size: int, n: int) -> list[slice]:
         """Slices of each shard's rows that make runs of micro_batch_size prompts in all.
@@ -73,7 +97,12 @@ class Sampling:
         return rows
 
     def sample(
-        self, prompts: list[str], row_ids: NDArray[np.int64], runs: list[slice], mode: Mode
+        self,
+        prompts: list[str],
+        row_ids: NDArray[np.int64],
+        runs: list[slice],
+        mode: Mode,
+        longest: int,
     ) -> Iterator[RolloutArrays]:
         """Samples run by run; each is under way on the device when it is yielded.
 
@@ -82,11 +111,10 @@ class Sampling:
             row_ids: int64 [b].
             runs: slices of each shard's rows.
             mode: train or eval.
+            longest: tokens of the longest prompt of the rows of all processes.
         """
         config = self._cluster.get_rollout_config(mode)
-        length = config.max_prompt_length
-        if self._prompt_length > length:
-            length = tunix_utils.next_power_of_2(self._prompt_length)
+        length = self.prompt_width(longest, config)
         stream = _EVAL_STREAM if mode == Mode.EVAL else 0
         for run in runs:
             rows = self.local_rows_of(run, len(prompts))

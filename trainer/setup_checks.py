@@ -4,15 +4,21 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
+import jax
 from tunix.rl import function_registry
 from tunix.rl.rl_cluster import Mode, Role
 
 from trainer import estimators
+from trainer.decode import vocabulary
 from trainer.estimators import ESTIMATORS
 from trainer.failures import FailurePolicy
 from trainer.global_rollout import GlobalRollout
+from trainer.prompt_share import PromptShare
+
+logger = logging.getLogger(__name__)
 
 
 def check_setup(cluster: Any, algo_config: Any, metric_fns: Any, data: str) -> None:
@@ -138,6 +144,42 @@ def check_critic(cluster: Any) -> None:
         raise ValueError("the critic and the actor must be on one mesh.")
     if cluster.cluster_config.training_config.critic_optimizer is None:
         raise ValueError("`critic_optimizer` must be set in the training config for PPO.")
+
+
+def note_vocabularies(cluster: Any) -> None:
+    """Says, on process 0, that the model can sample ids that the tokenizer does not have."""
+    config = getattr(cluster.actor_trainer.model, "config", None)
+    rows = getattr(config, "vocab_size", 0) or getattr(config, "num_embed", 0)
+    ids = max(vocabulary(cluster.tokenizer).values(), default=-1) + 1
+    if rows > ids > 0 and jax.process_index() == 0:
+        logger.warning(
+            "the model has more token ids than the tokenizer model=%d tokenizer=%d: those beyond"
+            " it, when they are sampled, become U+FFFD in the text that is scored",
+            *(rows, ids),
+        )
+
+
+def check_sizes(config: Any, share: PromptShare) -> None:
+    """Refuses batch sizes whose rows the data shards don't divide.
+
+    Args:
+        config: the training config, with the sizes of all processes.
+        share: this process's part of each batch.
+
+    Raises:
+        ValueError: names the setting.
+    """
+    shards, g = share.layout.shards, share.num_generations
+    for name in (
+        *("mini_batch_size", "train_micro_batch_size"),
+        *("rollout_micro_batch_size", "compute_logps_micro_batch_size"),
+    ):
+        size = getattr(config, name)
+        if size and size * g % shards:
+            raise ValueError(
+                f"`{name}` times num_generations must be a multiple of the {shards} data shards,"
+                f" got {size} * {g}."
+            )
 
 
 def local_share(name: str, size: int, held: int, shards: int) -> int:

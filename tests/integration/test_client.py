@@ -102,13 +102,13 @@ def test_other_tokenizer_is_refused(tmp_path: Path) -> None:
         client.close()
 
 
-def test_ids_outside_the_vocabulary_are_refused(tmp_path: Path) -> None:
+def test_absurd_ids_are_refused(tmp_path: Path) -> None:
     """The server's refusal reaches the trainer with row and position."""
     with server(tmp_path):
         client = RewardClient(f"unix:{tmp_path}/s")
         client.connect()
-        wrong = rollouts(completion_ids=np.array([[5, 99], [5, 1], [5, 1]], np.int32))
-        with pytest.raises(InvalidRequest, match="got 99 in row 0 at position 1"):
+        wrong = rollouts(completion_ids=np.array([[5, -9], [5, 1], [5, 1]], np.int32))
+        with pytest.raises(InvalidRequest, match="got -9 in row 0 at position 1"):
             client.score(wrong)
         client.close()
 

@@ -246,19 +246,29 @@ async def test_pad_is_the_end_token(name, tmp_path):
 
 
 async def test_ids_outside_the_vocabulary(name, tmp_path):
-    """The first one is named with row and position, over gRPC."""
+    """Those that a padded embedding adds are U+FFFD in the text; absurd ones end the call."""
     size = load(name).vocab_size
     good = encode(name, "one two three")
     async with serving(name, tmp_path) as (stub, _):
-        for bad in (size, -1, 2**31 - 1):
+        for bad in (-1, 2**24, 2**31 - 1):
             rows = [good, [*good[:2], bad, *good[2:]]]
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await stub.ScoreRollouts(request(rows, ["", ""], None), timeout=60)
             assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
             assert f"got {bad} in row 1 at position 2" in caught.value.details()
-        # The last id of the vocabulary is one.
-        text = library(name, [size - 1])
-        answer = await stub.ScoreRollouts(request([[size - 1]], [text], None), timeout=60)
+        rows = [
+            [size - 1],
+            [*good[:2], size, *good[2:]],
+            [size, size + 1, *good, 2**24 - 1],
+            good,
+        ]
+        texts = [
+            library(name, [size - 1]),
+            library(name, good[:2]) + "\ufffd" + library(name, good[2:]),
+            "\ufffd\ufffd" + library(name, good) + "\ufffd",
+            library(name, good),
+        ]
+        answer = await stub.ScoreRollouts(request(rows, texts, None), timeout=60)
     assert list(answer.rewards.errors) == []
 
 

@@ -141,15 +141,16 @@ def test_ids_and_texts_in_one_file(tmp_path, files):
         {"prompt": "p", "completion_ids": [*ids, end, *ids]},
         {"prompt": "p", "completion": "abcde"},
         {"prompt": "p", "completion_ids": []},
+        {"prompt": "p", "completion_ids": [*ids, 5000, 6000]},
     ]
     file, out = write(tmp_path / "rows.jsonl", rows), tmp_path / "out.jsonl"
     flags = ("--rewards", files / "rewards.toml", "--out", out)
     score(file, *flags, "--tokenizer", files)
-    assert [row["rewards"]["length"] for row in read(out)] == [3, 5, 0]
+    assert [row["rewards"]["length"] for row in read(out)] == [3, 5, 0, 5]
     assert "line 1: `completion_ids` must come with `--tokenizer`" in score(file, *flags, code=3)
-    write(file, [*rows, {"prompt": "p", "completion_ids": [5000]}])
+    write(file, [*rows, {"prompt": "p", "completion_ids": [2**24]}])
     message = score(file, *flags, "--tokenizer", files, code=3)
-    assert "line 4: `completion_ids` must be in [0, 103), got 5000" in message
+    assert "line 5: `completion_ids` must be in [0, 16777216), got 16777216" in message
 
 
 def test_step_mode_and_missing_keys(tmp_path):

@@ -126,7 +126,7 @@ async def test_bad_requests_are_refused(tmp_path, tokenizer, pool):
         "row_ids": changed(row_ids=[1, 1]),
         "columns": changed(columns=[]),
     }
-    ids = np.asarray([1, 2, 5000], "<i4").tobytes()
+    ids = np.asarray([1, 2, 2**30], "<i4").tobytes()
     async with service.serving(tmp_path, pool, tokenizer) as (stub, handler):
         for field, request in wrong.items():
             error = await fails(stub.ScoreRollouts(request, timeout=10))
@@ -135,7 +135,7 @@ async def test_bad_requests_are_refused(tmp_path, tokenizer, pool):
             assert violation.field == field
             assert violation.description == error.details()
         error = await fails(stub.ScoreRollouts(changed(completion_ids=ids), timeout=10))
-        assert "got 5000 in row 1 at position 0" in error.details()
+        assert "got 1073741824 in row 1 at position 0" in error.details()
         good.tokenizer_fingerprint = "0123456789abcdef"
         error = await fails(stub.ScoreRollouts(good, timeout=10))
         assert error.code() == CODE.FAILED_PRECONDITION

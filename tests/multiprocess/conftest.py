@@ -35,12 +35,15 @@ REWARD_FNS = '''
 import hashlib
 import time
 
-def letters(prompts, completions, answer, pause_s=(), **_):
+def letters(prompts, completions, answer, pause_s=(), value=(), want=(), **_):
     """Depends on every character of the row, so that a mixed-up row shows.
 
-    Some rows whose answer begins with "!" get none.
+    Some rows whose answer begins with "!" get none. A value that is not what is wanted, with the
+    types of all that is in it, gives none either.
     """
     time.sleep(sum(pause_s))
+    if [repr(item) for item in value] != list(want):
+        raise ValueError(f"got {value}, not {want}")
     out = []
     for prompt, completion, gold in zip(prompts, completions, answer):
         digest = hashlib.sha256(f"{prompt}|{completion}|{gold}".encode()).hexdigest()
@@ -213,6 +216,7 @@ SCENARIOS = [
     {"run": "train", "name": "runs", "steps": 2, "rollout_micro": 4},
     {"run": "train", "name": "torn runs", "steps": 1, "rollout_micro": 1},
 ]
+MICRO = {"run": "train", "mini": 8, "train_micro": 2, "rollout_micro": 4, "logps_micro": 4}
 LOCAL = {"run": "train", "steps": 3, "data": "local", "shares": 2, "share_of": [0, 1]}
 TWO_PROCESS_SCENARIOS = [
     *SCENARIOS,
@@ -220,8 +224,17 @@ TWO_PROCESS_SCENARIOS = [
     {**LOCAL, "name": "copies", "share_of": [0, 0]},
     {"run": "stock_rollout", "name": "stock"},
     {"run": "agreement", "name": "agreement"},
+    {**MICRO, **LOCAL, "name": "values local", "values": True},
+    {**LOCAL, "name": "chance", "same_at": [1]},
+    {"run": "train", "name": "beyond, tp apart", "vocab": 33, "steps": 3, "order": [0, 2, 1, 3]},
+]
+# What the dataset holds: values of all kinds, ids without a token. More of it is in test_data.py.
+DATA = [
+    {**MICRO, "name": "values micro", "values": True, "steps": 2},
+    {"run": "train", "name": "beyond", "vocab": 33, "steps": 3},
 ]
 DISAGREEMENTS = [
+    {**LOCAL, "name": "bytes", "bad_prompt": [None, "bytes"]},
     {**LOCAL, "name": "uneven", "batches_less": [0, 1]},
     {**LOCAL, "name": "sizes", "rows_less": [0, 2]},
     {**LOCAL, "name": "lengths", "prompt_prefix": ["", "1+1="]},
@@ -249,14 +262,17 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def one(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """One process with four devices."""
-    return launch(tmp_path_factory.mktemp("one"), 1, [*SCENARIOS, *FAILURES], 400)
+    return launch(tmp_path_factory.mktemp("one"), 1, [*SCENARIOS, *FAILURES, *DATA], 400)
 
 
 @pytest.fixture(scope="session")
 def two(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Two processes with two devices each."""
     return launch(
-        tmp_path_factory.mktemp("two"), 2, TWO_PROCESS_SCENARIOS + FAILURES + DISAGREEMENTS, 600
+        tmp_path_factory.mktemp("two"),
+        2,
+        TWO_PROCESS_SCENARIOS + FAILURES + DISAGREEMENTS + DATA,
+        600,
     )
 
 

@@ -39,6 +39,13 @@ from trainer.arrays import RowArrays
 from trainer.recipes import sharded
 
 PROMPTS = [f"{a}+{b}=" for a in range(4) for b in range(4)]
+# Of all kinds that datasets hold, one for each prompt.
+VALUES = [
+    *("text", "ä 🦙", 7, True, 2.5, None, 2**70, [1, "a"], [["x"], ["y", None]], {"k": [1, {}]}),
+    *(np.int64(3), np.float32(0.5), np.array([1, 2]), {"gt": jnp.arange(2)}, (False, 0), []),
+]
+PLAIN = [*VALUES[:10], 3, 0.5, [1, 2], {"gt": [0, 1]}, [False, 0], []]
+BAD_PROMPTS = {"bytes": b"1+1=", "surrogate": "1+1=\ud83d"}
 # Row ids that this process has sent in the scenario under way.
 SENT = []
 ANSWERS = [str(a + b) for a in range(4) for b in range(4)]
@@ -80,12 +87,12 @@ def make_mesh(shape, order=None):
     return Mesh(devices.reshape(shape), ("fsdp", "tp"))
 
 
-def make_model(mesh, seed=0, critic=False, layers=2):
+def make_model(mesh, seed=0, critic=False, layers=2, vocab_size=32):
     """A small Qwen3, sharded, the same for every number of processes; as a critic if asked."""
     sharding = qwen3.ShardingConfig.get_default_sharding()
     config = qwen3.ModelConfig(
         num_layers=layers,
-        vocab_size=32,
+        vocab_size=vocab_size,
         embed_dim=32,
         hidden_dim=64,
         num_heads=4,
@@ -135,7 +142,7 @@ def make_cluster(mesh, scenario, rollout_engine=ShardedRollout, metrics=None):
     )
     layers = scenario.get("layers", 2)
     return rl_cluster_lib.RLCluster(
-        actor=make_model(mesh, layers=layers),
+        actor=make_model(mesh, layers=layers, vocab_size=scenario.get("vocab", 32)),
         reference=make_model(mesh, seed=1, layers=layers) if beta else None,
         critic=make_model(mesh, seed=2, critic=True, layers=layers)
         if scenario.get("algorithm") == "ppo" and not scenario.get("no_critic")
@@ -180,7 +187,7 @@ def train(process, endpoint, scenario):
     mesh = make_mesh(scenario.get("mesh", [2, 2]), scenario.get("order"))
     cluster = make_cluster(mesh, scenario)
     cluster.tokenizer.tokenizer.add_tokens(own("new_tokens", []))
-    reports, seen = [], {"tokens": [], "advantages": []}
+    reports, seen = [], {"tokens": [], "advantages": [], "widths": []}
 
     def on_step(report):
         reports.append(report)
@@ -211,6 +218,7 @@ def train(process, endpoint, scenario):
         on_failed_row=own("policies", scenario.get("on_failed_row", "mask")),
         max_failed_fraction=scenario.get("max_failed_fraction", 0.5),
         on_step=on_step,
+        drop_long_prompts=scenario.get("drop", False),
         dump_rollouts=Path(scenario["dump"], f"rollouts-{process}.jsonl")
         if "dump" in scenario
         else None,
@@ -222,6 +230,7 @@ def train(process, endpoint, scenario):
         examples = process_batches(**kwargs)
         for example in examples:
             seen["tokens"].append(whole(example.completion_ids, mesh).tolist())
+            seen["widths"].append(example.prompt_ids.shape[1])
             seen["advantages"].append(whole(example.advantages, mesh).tolist())
         return examples
 
@@ -239,20 +248,33 @@ def train(process, endpoint, scenario):
     trainer._write_metrics = spy_metrics
     batch = scenario.get("batch", 8)
     steps = scenario.get("steps", 5)
+    sizes = scenario.get("sizes", [batch] * steps)
     batches = []
     fail = "!" if scenario.get("fail") else ""
-    for step in range(steps):
-        pick = [(step * batch + i) % len(PROMPTS) for i in range(batch)]
+    for step, size in enumerate(sizes):
+        pick = [(sum(sizes[:step]) + i) % len(PROMPTS) for i in range(size)]
         if scenario.get("data") == "local":
             share = batch // scenario["shares"]
-            mine = scenario["share_of"][process]
-            pick = pick[mine * share : (mine + 1) * share - own("rows_less", 0)]
+            mine = 0 if step in scenario.get("same_at", []) else scenario["share_of"][process]
+            less = own("rows_less", 0) + (own("last_less", 0) if step == steps - 1 else 0)
+            pick = pick[mine * share : (mine + 1) * share - less]
         batches.append(
             {
                 "prompts": np.array([own("prompt_prefix", "") + PROMPTS[i] for i in pick]),
                 "answer": np.array([fail + ANSWERS[i] for i in pick]),
             }
         )
+        if "long" in scenario:
+            texts = [
+                PROMPTS[i] + "1+" * (4 * (n in scenario["long"]))
+                for n, i in enumerate(pick, sum(sizes[:step]))
+            ]
+            batches[-1]["prompts"] = np.array(texts)
+        if own("bad_prompt", None) and step == 1:
+            batches[-1]["prompts"] = [BAD_PROMPTS[own("bad_prompt", None)]] * len(pick)
+        if scenario.get("values"):
+            batches[-1]["value"] = [VALUES[i] for i in pick]
+            batches[-1]["want"] = [repr(PLAIN[i]) for i in pick]
         if "late" in scenario:
             batches[-1]["pause_s"] = np.array([pause() / 20 for _ in pick])
     batches = batches[: steps - own("batches_less", 0)]
@@ -266,6 +288,7 @@ def train(process, endpoint, scenario):
     return {
         "tokens": seen["tokens"],
         "advantages": seen["advantages"],
+        "widths": seen["widths"],
         "losses": losses,
         "rewards": [r.reward_mean for r in reports],
         "steps": [r.step for r in reports],

@@ -33,7 +33,13 @@ def encode(local):
     """Both rows as a request."""
     lengths = codec.completion_lengths(local.completion_ids, local.end_token_ids)
     return codec.encode_request(
-        local, slice(0, 2), lengths, request_id="r", process_index=1, fingerprint="f"
+        local,
+        slice(0, 2),
+        lengths,
+        codec.encode_columns(local),
+        request_id="r",
+        process_index=1,
+        fingerprint="f",
     )
 
 
@@ -76,7 +82,7 @@ def test_ids_travel_without_padding() -> None:
 )
 def test_columns_keep_their_type(values, kind) -> None:
     """A column travels as its own type, anything unusual as JSON."""
-    column = codec.encode_column("c", values)
+    column = codec.encode_column("c", values).message(slice(None))
     assert column.WhichOneof("values") == kind
     sent = list(getattr(column, kind).values)
     if kind == "json_values":
@@ -86,8 +92,8 @@ def test_columns_keep_their_type(values, kind) -> None:
 
 def test_column_without_a_form_is_refused() -> None:
     """The error names the column."""
-    with pytest.raises(ValueError, match=r"columns\['c'\]"):
-        codec.encode_column("c", [object()])
+    with pytest.raises(ValueError, match=r"column 'c' must hold .* got object in row 1"):
+        codec.encode_column("c", [1, object()])
 
 
 def test_lengths_must_match() -> None:
@@ -100,8 +106,8 @@ def test_split_rows_covers_every_row_once() -> None:
     """A batch over the limit is cut between rows; a row alone over it still goes."""
     local = rollouts()
     lengths = codec.completion_lengths(local.completion_ids, local.end_token_ids)
-    assert list(codec.split_rows(local, lengths, 10**6)) == [slice(0, 2)]
-    assert list(codec.split_rows(local, lengths, 1)) == [slice(0, 1), slice(1, 2)]
+    assert list(codec.split_rows(local, lengths, [], 10**6)) == [slice(0, 2)]
+    assert list(codec.split_rows(local, lengths, [], 1)) == [slice(0, 1), slice(1, 2)]
 
 
 def test_answer_with_a_failed_row() -> None:
@@ -145,4 +151,89 @@ def test_split_rows_keeps_groups_whole() -> None:
     """A batch is cut between groups only, whatever the limit."""
     local = rollouts(group_ids=np.array([2, 2]))
     lengths = codec.completion_lengths(local.completion_ids, local.end_token_ids)
-    assert list(codec.split_rows(local, lengths, 1)) == [slice(0, 2)]
+    assert list(codec.split_rows(local, lengths, [], 1)) == [slice(0, 2)]
+
+
+def test_shared_values_are_encoded_once() -> None:
+    """The generations of a prompt share its value; what an array makes for a moment is not."""
+
+    class Counted(dict):
+        """Counts how often it is read."""
+
+        reads = 0
+
+        def items(self):
+            Counted.reads += 1
+            return super().items()
+
+    value, other = Counted(a=1), Counted(a=2)
+    column = codec.encode_column("c", np.repeat(np.array([value, other]), 4))
+    assert Counted.reads == 2
+    assert column.values == ['{"a": 1}'] * 4 + ['{"a": 2}'] * 4
+    for passing in (np.arange(1000) * 1000, np.arange(1000).astype(str)):
+        assert codec.encode_column("c", passing).values == passing.tolist()
+
+
+def test_no_rows_make_no_call() -> None:
+    """A process that owns no row sends nothing."""
+    local = rollouts(
+        row_ids=np.empty(0, np.int64),
+        group_ids=np.empty(0, np.int64),
+        prompts=[],
+        completion_ids=np.empty((0, 4), np.int32),
+        columns={"a": []},
+    )
+    lengths = codec.completion_lengths(local.completion_ids, [1])
+    assert list(codec.split_rows(local, lengths, codec.encode_columns(local), 10)) == []
+
+
+def test_split_rows_counts_columns() -> None:
+    """Large columns make more calls; each message is as large as was said."""
+    n, g = 64, 4
+    local = rollouts(
+        row_ids=np.arange(n),
+        group_ids=np.arange(n) // g,
+        prompts=["p"] * n,
+        completion_ids=np.full((n, 4), 7, np.int32),
+        columns={"tests": ["x" * 10_000] * n, "json": [["\u00e4" * 500]] * n, "i": [1] * n},
+    )
+    lengths = codec.completion_lengths(local.completion_ids, [1])
+    columns = codec.encode_columns(local)
+    runs = list(codec.split_rows(local, lengths, columns, 200_000))
+    assert [row for run in runs for row in range(run.start, run.stop)] == list(range(n))
+    assert all(run.start % g == 0 for run in runs)
+    assert len(runs) > 1
+    sizes = []
+    for run in runs:
+        request = codec.encode_request(
+            local, run, lengths, columns, request_id="r", process_index=0, fingerprint=""
+        )
+        sizes.append(request.ByteSize())
+    assert max(sizes) <= 200_000
+    assert min(sizes[:-1]) > 150_000
+
+
+def test_a_group_that_no_message_holds_is_cut() -> None:
+    """Its rows go in several calls, which functions that see one row each don't mind."""
+    local = rollouts(group_ids=np.array([2, 2]), columns={"t": ["x" * 60_000, "y" * 60_000]})
+    lengths = codec.completion_lengths(local.completion_ids, [1])
+    columns = codec.encode_columns(local)
+    limit = 64 * 2**10 + 100_000
+    runs = list(codec.split_rows(local, lengths, columns, 50_000, limit=limit))
+    assert runs == [slice(0, 1), slice(1, 2)]
+
+
+def test_a_row_that_no_message_holds_is_named() -> None:
+    """With the id of the row, its largest column and that one's size."""
+    local = rollouts(columns={"a": ["x", "x"], "t": ["x", "y" * 60_000]})
+    lengths = codec.completion_lengths(local.completion_ids, [1])
+    columns = codec.encode_columns(local)
+    with pytest.raises(ValueError, match=r"in row 5, 60000 of them in `columns\['t'\]`"):
+        list(codec.split_rows(local, lengths, columns, 50_000, limit=64 * 2**10 + 50_000))
+
+
+def test_columns_that_no_function_takes_stay() -> None:
+    """Only those that are taken are encoded; None takes all."""
+    local = rollouts(columns={"a": [1, 2], "b": [3, 4]})
+    assert [c.name for c in codec.encode_columns(local, {"b", "c"})] == ["b"]
+    assert [c.name for c in codec.encode_columns(local)] == ["a", "b"]

@@ -30,6 +30,12 @@ def folder(tmp_path):
     return tmp_path
 
 
+def rows_of(*rows):
+    """Rows of ids as a child has them."""
+    ids = np.asarray([i for row in rows for i in row], np.int32)
+    return decode.split(ids, np.asarray([len(row) for row in rows], np.int64))
+
+
 def test_load_reads_ids_and_fingerprint(folder):
     """Folder and file load alike; the special ids and the fingerprint are as documented."""
     lines = b"0\ta\n1\tb\n2\t \n3\t<unk>\n4\t</s>\n5\t<pad>\n"
@@ -59,9 +65,30 @@ def test_load_names_what_is_missing(tmp_path):
 def test_decode_keeps_special_tokens_when_told(folder):
     """Special tokens are text or nothing, by the option."""
     tokenizer = decode.Tokenizer.load(folder)
-    rows = [[0, 4, 1], []]
+    rows = rows_of([0, 4, 1], [])
     assert tokenizer.decode(rows, skip_special_tokens=True) == ["ab", ""]
     assert tokenizer.decode(rows, skip_special_tokens=False) == ["a</s>b", ""]
+
+
+def test_ids_without_a_token_become_a_mark(folder):
+    """Ids beyond the vocabulary, as padded embeddings have them, show in the text, one by one."""
+    tokenizer = decode.Tokenizer.load(folder)
+    rows = rows_of([0, 6, 1], [0, 1], [], [2**24 - 1], [6, 7, 0, 4, 9])
+    assert tokenizer.decode(rows, skip_special_tokens=True) == [
+        *("a\ufffdb", "ab", "", "\ufffd", "\ufffd\ufffda\ufffd"),
+    ]
+    assert tokenizer.decode(rows[:1], skip_special_tokens=False) == ["a\ufffdb"]
+
+
+def test_holes_of_a_vocabulary_become_a_mark(tmp_path):
+    """So does an id below the largest one that no token has."""
+    inner = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0, "b": 3}, unk_token="a"))
+    inner.decoder = tokenizers.decoders.Fuse()
+    inner.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = decode.Tokenizer.load(tmp_path)
+    assert tokenizer.vocab_size == 4
+    texts = tokenizer.decode(rows_of([0, 1, 3], [2, 4]), skip_special_tokens=True)
+    assert texts == ["a\ufffdb", "\ufffd\ufffd"]
 
 
 @pytest.mark.parametrize(
@@ -92,23 +119,23 @@ def test_cut_is_vectorised():
     ids = np.random.default_rng(0).integers(0, 1000, 614_400, dtype=np.int32)
     lengths = np.full(2048, 300, np.int64)
     start = time.perf_counter()
-    decode.check_ids(ids, lengths, vocab_size=1000)
+    decode.check_ids(ids, lengths)
     decode.cut(ids, lengths, [7], 0)
     assert time.perf_counter() - start < 0.2
 
 
-@pytest.mark.parametrize("bad", [-1, 10])
+@pytest.mark.parametrize("bad", [-1, decode.TOKEN_ID_LIMIT, 2**31 - 1])
 def test_check_ids_names_row_and_position(bad):
     """The first id out of range is named with its place."""
     ids = np.asarray([1, 2, 3, bad, 4], np.int32)
-    with pytest.raises(ValueError, match=rf"\[0, 10\), got {bad} in row 2 at position 1"):
-        decode.check_ids(ids, np.asarray([2, 0, 3]), vocab_size=10)
+    with pytest.raises(ValueError, match=rf"\[0, 16777216\), got {bad} in row 2 at position 1"):
+        decode.check_ids(ids, np.asarray([2, 0, 3]))
 
 
 def test_check_ids_accepts():
     """Ids in range and no ids at all pass."""
-    decode.check_ids(np.asarray([0, 9], np.int32), np.asarray([2]), vocab_size=10)
-    decode.check_ids(np.asarray([], np.int32), np.asarray([0, 0]), vocab_size=10)
+    decode.check_ids(np.asarray([0, decode.TOKEN_ID_LIMIT - 1], np.int32), np.asarray([2]))
+    decode.check_ids(np.asarray([], np.int32), np.asarray([0, 0]))
 
 
 @pytest.mark.parametrize("given", ["tokenizer.model", ""])

@@ -33,7 +33,13 @@ def request(texts: list[str], first: int = 0, **columns: list):
     )
     lengths = codec.completion_lengths(ids, [END])
     return codec.encode_request(
-        rollouts, slice(None), lengths, request_id=f"r{first}", process_index=0, fingerprint=""
+        rollouts,
+        slice(None),
+        lengths,
+        codec.encode_columns(rollouts),
+        request_id=f"r{first}",
+        process_index=0,
+        fingerprint="",
     )
 
 

@@ -54,7 +54,7 @@ def test_what_cannot_be_sent_is_a_status() -> None:
         (5, MISSING),
         (1, "ERROR"),
     ]
-    assert "must hold plain values" in taken.failures[1].message
+    assert "got set in row 0" in taken.failures[1].message
     assert error is not None
 
 

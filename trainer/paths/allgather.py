@@ -18,7 +18,7 @@ from shardward.v1 import reward_pb2
 from trainer import codec
 from trainer.agreement import Agreement, Attempt
 from trainer.arrays import RowArrays
-from trainer.dump import decoder
+from trainer.decode import decoder
 from trainer.gather import gather_bytes
 from trainer.in_process import InProcessReward
 from trainer.paths import ALLGATHER
@@ -104,6 +104,7 @@ class AllgatherPath:
             rollouts,
             slice(None),
             codec.completion_lengths(rollouts.completion_ids, rollouts.end_token_ids),
+            codec.encode_columns(rollouts),
             request_id=f"{rollouts.step}/{next(self._calls)}",
             process_index=self._agreement.process_index,
             fingerprint="",

@@ -34,11 +34,10 @@ Value = float | BaseException
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _AnyToken:
-    """Stands for the server's tokenizer: the trainer's own ids need no check."""
+    """Stands for the server's tokenizer: a trainer sends its own end and pad ids."""
 
     end_token_id: int | None = None
     pad_token_id: int | None = None
-    vocab_size: int = 2**31 - 1
 
 
 class Scorer:
