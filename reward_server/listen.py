@@ -10,6 +10,7 @@ import fcntl
 import ipaddress
 import logging
 import os
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -103,9 +104,7 @@ def socket_lock(listen: str) -> Iterator[None]:
     if not listen.startswith("unix:"):
         yield
         return
-    path = Path(listen.removeprefix("unix:").removeprefix("//"))
-    if len(os.fsencode(path)) > _SOCKET_PATH_BYTES:
-        raise StartError(f"`--listen` must have at most {_SOCKET_PATH_BYTES} bytes, got {path}.")
+    path = _socket_path(listen)
     try:
         descriptor = os.open(f"{path}.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     except OSError as error:
@@ -118,9 +117,37 @@ def socket_lock(listen: str) -> Iterator[None]:
                 f"`--listen` must be free: another server holds {path}."
                 " Stop it or take another path."
             ) from None
+        _check_dead(path)
         yield
     finally:
         os.close(descriptor)
+
+
+def _socket_path(listen: str) -> Path:
+    text = listen.removeprefix("unix:").removeprefix("//")
+    path = Path(text)
+    if len(os.fsencode(path)) > _SOCKET_PATH_BYTES:
+        raise StartError(f"`--listen` must have at most {_SOCKET_PATH_BYTES} bytes, got {path}.")
+    if not text or text.endswith("/") or path.is_dir():
+        raise StartError(f"`--listen` must name a socket, unix:PATH, got {listen!r}.")
+    if path.exists() and not path.is_socket():
+        raise StartError(f"`--listen` must be free: {path} is no socket. Take another path.")
+    return path
+
+
+def _check_dead(path: Path) -> None:
+    """Refuses a socket that somebody answers at: the file of a lock may have been removed."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(os.fspath(path))
+        except (FileNotFoundError, ConnectionRefusedError):
+            return
+        except OSError:  # a full queue, or another user's
+            pass
+    raise StartError(
+        f"`--listen` must be free: another server answers at {path}. Stop it or take another path."
+    )
 
 
 def is_local(address: str) -> bool:
