@@ -27,7 +27,7 @@ from reward_server.child_rows import ChunkRows
 from reward_server.routes import Routes
 from reward_server.shared_memory import Clock, Shared, Word
 from reward_server.trace import SIGNAL
-from reward_server.user_errors import MAX_MESSAGE, describe, status_of
+from reward_server.user_errors import MAX_MESSAGE, describe, explain, explain_probe, status_of
 
 _BEAT_S = 0.05
 _OK = int(RowStatus.OK)
@@ -126,35 +126,22 @@ class Child:
             self._send({"type": "done", "id": rows.id})
 
     def _probe(self, index: int, function: registry.RewardFn) -> str | None:
-        probe = function.probe
-        given: dict[str, Any] = {"mode": "train", "step": 0, "completion_ids": []}
-        given |= {"log_extra": lambda *_: None, "log_metric": lambda *_: None}
-        columns = function.select({name: [value] for name, value in probe.columns.items()})
-        row = ([probe.prompt], [probe.completion], columns, given)
-        if function.config.per == "group":
-            arguments = function.group_arguments(0, 1, *row)
-        else:
-            arguments = function.arguments(0, *row)
         with self._clock(index):
-            what = self._try(function, arguments)
-        # A function may refuse a row that nobody wrote for it.
-        if not what or (not function.has_probe and what in ("returned None", "returned nan")):
-            return None
-        hint = "" if function.has_probe else " Set `probe` to a row that it can score."
-        return f"reward function {function.config.name!r} failed its probe row: {what}.{hint}"
+            return self._try(function)
 
-    def _try(self, function: registry.RewardFn, arguments: dict[str, Any]) -> str:
-        """Calls a function once; returns what is wrong with it, or ""."""
+    def _try(self, function: registry.RewardFn) -> str | None:
+        """Scores a function's probe row or group; returns what is wrong with it, or None."""
         try:
+            arguments, rows = function.probe_arguments()
             result = function.call(**arguments)
             if function.is_async:
                 result = self._event_loop().run_until_complete(
                     asyncio.wait_for(result, function.config.timeout_s)
                 )
-            function.value(result)
+            function.check_probe(result, rows)
         except BaseException as error:  # noqa: BLE001 - user code may raise anything
-            return describe(error, function.file)
-        return ""
+            return explain_probe(error, function)
+        return None
 
     def _score(self, rows: ChunkRows) -> None:
         header = self._shared.header
@@ -414,7 +401,7 @@ def _entry(values: dict[str, Any]) -> config.RewardFnConfig:
 
 def _failure(error: BaseException, function: registry.RewardFn) -> tuple[RowStatus, str]:
     """Status and message of a row; runs `__str__` of a user's exception."""
-    return status_of(error), describe(error, function.file)
+    return status_of(error), explain(error, function)
 
 
 def _trace_into(fd: int, offset: int) -> None:

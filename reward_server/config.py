@@ -21,7 +21,11 @@ from typing import Any
 from reward_server.printable import sendable
 
 DEFAULT_TIMEOUT_S = 10.0
+_ARGUMENTS = (
+    "Arguments of the function go into its `params`: a table [reward.params] with `{key} = ...`"
+)
 MAX_NAME_CHARACTERS = 100
+_PROBE_ROWS = 4
 
 
 class ConfigError(ValueError):
@@ -34,12 +38,14 @@ class Probe:
 
     Attributes:
         prompt: text of the prompt.
-        completion: text of the completion.
-        columns: one plain value for each dataset column.
+        completion: text of the completion; the first of `completions` if there are some.
+        completions: texts of a group, for functions that see groups.
+        columns: one plain value for each dataset column, of all rows of a group.
     """
 
     prompt: str = ""
     completion: str = ""
+    completions: Sequence[str] = ()
     columns: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -51,8 +57,21 @@ class Probe:
         for name in ("prompt", "completion"):
             if not isinstance(getattr(self, name), str):
                 raise ConfigError(f"`probe.{name}` must be text, got {getattr(self, name)!r}.")
+        texts = self.completions
+        if not isinstance(texts, list | tuple) or not all(isinstance(t, str) for t in texts):
+            raise ConfigError(f"`probe.completions` must be a list of texts, got {texts!r}.")
+        if texts and not self.completion:
+            object.__setattr__(self, "completion", texts[0])
         if not isinstance(self.columns, dict):
             raise ConfigError(f"`probe.columns` must be a table, got {self.columns!r}.")
+
+    @property
+    def group(self) -> list[str]:
+        """Completions of a group: those given, or some around the one, since groups have several.
+
+        What is added is blank, so that a function that can read the one can read the others.
+        """
+        return list(self.completions) or [self.completion + "\n" * n for n in range(_PROBE_ROWS)]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +84,7 @@ class RewardFnConfig:
         weight: factor in the weighted total; 0 is reported only.
         timeout_s: seconds for one row.
         per: "list" calls with lists of prompts and completions of one row, "row" with one of each,
-            "group" with the lists of a whole group.
+            "group" with the lists of a whole group; "auto" is "list" or "row" by the signature.
         skip_special_tokens: whether special tokens are left out of the decoded text.
         messages: whether texts are handed over as chats of one message, as TRL does:
             `[{"role": "assistant", "content": completion}]`.
@@ -114,7 +133,7 @@ class RewardFnConfig:
             raise ConfigError(f"`weight` must be a finite number, got {self.weight!r}.")
         if not _is_number(self.timeout_s) or self.timeout_s <= 0:
             raise ConfigError(f"`timeout_s` must be > 0 seconds, got {self.timeout_s!r}.")
-        if self.per not in ("list", "row", "group"):
+        if self.per not in ("list", "row", "group", "auto"):
             raise ConfigError(f'`per` must be "list", "row" or "group", got {self.per!r}.')
         if self.none not in ("fail", "skip"):
             raise ConfigError(f'`none` must be "fail" or "skip", got {self.none!r}.')
@@ -265,17 +284,26 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _check_keys(table: dict[str, Any], known: tuple[str, ...], where: str) -> None:
+def _check_keys(
+    table: dict[str, Any], known: tuple[str, ...], where: str, *, otherwise: str = ""
+) -> None:
     for key in table:
         if key not in known:
-            raise ConfigError(
-                f"`{key}` is no key of {where}; the nearest is `{nearest(key, known)}`."
-            )
+            hint = near(key, known, otherwise=otherwise and f". {otherwise.format(key=key)}")
+            raise ConfigError(f"`{key}` is no key of {where}{hint}.")
 
 
-def nearest(name: str, known: Sequence[str]) -> str:
-    """Finds the name that is most like another one."""
-    return difflib.get_close_matches(name, known, n=1, cutoff=0)[0]
+def near(name: str, known: Sequence[str], *, otherwise: str = "") -> str:
+    """Offers the name that is much like another one; if there is none, all or something else.
+
+    Example:
+        >>> near("weigth", ["weight", "fn"]), near("limit", ["weight", "fn"])
+        ('; the nearest is `weight`', '; there are weight, fn')
+    """
+    found = difflib.get_close_matches(name, known, n=1)
+    if found:
+        return f"; the nearest is `{found[0]}`"
+    return otherwise or f"; there are {', '.join(known)}"
 
 
 def _names(config: type[RewardFnConfig | Probe]) -> tuple[str, ...]:
@@ -283,7 +311,7 @@ def _names(config: type[RewardFnConfig | Probe]) -> tuple[str, ...]:
 
 
 def _reward_fn(table: dict[str, Any], folder: Path) -> RewardFnConfig:
-    _check_keys(table, _names(RewardFnConfig), "[[reward]]")
+    _check_keys(table, _names(RewardFnConfig), "[[reward]]", otherwise=_ARGUMENTS)
     values = dict(table)
     if "fn" not in values:
         raise ConfigError(f"`fn` must be set in every [[reward]], got {table!r}.")
@@ -300,6 +328,8 @@ def _reward_fn(table: dict[str, Any], folder: Path) -> RewardFnConfig:
     if isinstance(fn, str) and is_file(fn):
         file, _, function = fn.rpartition(":")
         values["fn"] = f"{(folder / file).resolve()}:{function}"
+    elif isinstance(fn, str) and fn.endswith(".py"):  # a function is missing, which its import says
+        values["fn"] = str((folder / fn).resolve())
     return RewardFnConfig(**values)
 
 

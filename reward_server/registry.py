@@ -12,11 +12,13 @@ import functools
 import importlib
 import inspect
 import math
+import types
+import typing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reward_server import fn_digest, reward_files, reward_fns
-from reward_server.config import Probe, RewardFnConfig, is_file, nearest
+from reward_server.config import ConfigError, Probe, RewardFnConfig, is_file, near
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +35,15 @@ NOT_APPLICABLE = math.nan
 
 
 class InvalidValue(Exception):  # noqa: N818 - named as the row status is
-    """A function returned something that is no reward; the message says what."""
+    """A function returned something that is no reward; the message says what.
+
+    Attributes:
+        is_missing: whether it is None or NaN, by which a function may refuse a row.
+    """
+
+    def __init__(self, message: str, *, is_missing: bool = False) -> None:
+        super().__init__(message)
+        self.is_missing = is_missing
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +144,33 @@ class RewardFn:
             arguments[name] = given[name]
         return arguments
 
+    def probe_arguments(self) -> tuple[dict[str, Any], int]:
+        """Builds the keyword arguments for the probe row, or group; returns its rows, too."""
+        whole = self.config.per == "group"
+        texts = self.probe.group if whole else [self.probe.completion]
+        rows = len(texts)
+        given: dict[str, Any] = {"mode": "train", "step": 0}
+        given["completion_ids"] = [[] for _ in texts] if whole else []
+        given |= {"log_extra": lambda *_: None, "log_metric": lambda *_: None}
+        columns = self.select({name: [value] * rows for name, value in self.probe.columns.items()})
+        prompts = [self.probe.prompt] * rows
+        if whole:
+            return self.group_arguments(0, rows, prompts, texts, columns, given), rows
+        return self.arguments(0, prompts, texts, columns, given), rows
+
+    def check_probe(self, result: object, rows: int) -> None:
+        """Checks what the function returned for its probe row, or group.
+
+        Raises:
+            InvalidValue: it is not one finite number for each row.
+        """
+        if self.config.per != "group":
+            self.value(result)
+            return
+        for value in self.values(result, rows):
+            if isinstance(value, BaseException):
+                raise value
+
     def values(self, result: object, rows: int) -> list[float | BaseException]:
         """Checks what the function returned for a group: a number or a problem for each row.
 
@@ -142,6 +179,7 @@ class RewardFn:
         Raises:
             InvalidValue: it is no list of so many values.
         """
+        _check_list(result)
         try:
             length = len(result)  # type: ignore[arg-type]
             found = [result[i] for i in range(length)]  # type: ignore[index]
@@ -173,6 +211,7 @@ class RewardFn:
         if self.config.per != "row" and type(result) is list and len(result) == 1:
             result = result[0]
         elif self.config.per != "row":
+            _check_list(result)
             try:
                 length = len(result)  # type: ignore[arg-type]
                 if length == 1:
@@ -185,11 +224,17 @@ class RewardFn:
         return self._number(result)
 
 
+def _check_list(result: object) -> None:
+    """Refuses what has a length, but is no list of values."""
+    if isinstance(result, str | bytes | dict | set | frozenset):
+        raise InvalidValue(f"returned {type(result).__name__}, not a list of values")
+
+
 def _number(value: object) -> float:
     if type(value) is float and -_MAX_FLOAT32 <= value <= _MAX_FLOAT32:
         return value
     if value is None:
-        raise InvalidValue("returned None")
+        raise InvalidValue("returned None", is_missing=True)
     if isinstance(value, str | bytes):
         raise InvalidValue(f"returned {type(value).__name__}, not a number")
     try:
@@ -197,7 +242,7 @@ def _number(value: object) -> float:
     except (TypeError, ValueError, OverflowError):
         raise InvalidValue(f"returned {type(value).__name__}, not a number") from None
     if not math.isfinite(number):
-        raise InvalidValue(f"returned {number}")
+        raise InvalidValue(f"returned {number}", is_missing=math.isnan(number))
     if abs(number) > _MAX_FLOAT32:
         raise InvalidValue(f"returned {number}, which is beyond float32")
     return number
@@ -219,7 +264,10 @@ def load(entry: RewardFnConfig) -> RewardFn:
     for part in name.split("."):
         call = getattr(call, part, None)  # type: ignore[assignment]
     if not callable(call):
-        raise LookupError(f"{entry.fn.rpartition(':')[0]} has no function {name!r}")
+        raise LookupError(
+            f"{entry.fn.rpartition(':')[0]} has no function {name!r}; it has"
+            f" {', '.join(_functions_of(module)) or 'none'}"
+        )
     function = describe(call, entry, entry.probe or _example(module))
     return dataclasses.replace(function, code_digest=fn_digest.of_code(call, module))
 
@@ -236,6 +284,9 @@ def describe(call: Callable[..., Any], entry: RewardFnConfig, probe: Probe | Non
         TypeError: the function cannot be called as a reward function.
     """
     parameters = list(inspect.signature(call).parameters.values())
+    if entry.per == "auto":
+        one = {"prompt", "completion"} & {p.name for p in parameters}
+        entry = dataclasses.replace(entry, per="row" if one else "list")
     if entry.per == "row" and {"prompts", "completions"} & {p.name for p in parameters}:
         raise TypeError('it takes lists of completions; set `per = "list"`')
     if entry.per != "row" and {"prompt", "completion"} & {p.name for p in parameters}:
@@ -245,6 +296,8 @@ def describe(call: Callable[..., Any], entry: RewardFnConfig, probe: Probe | Non
     for parameter in parameters:
         if parameter.kind is parameter.POSITIONAL_ONLY:
             raise TypeError(f"its parameter {parameter.name!r} cannot be given by name")
+    if any(p.name == "trainer_state" and p.default is p.empty for p in parameters):
+        raise TypeError("it takes `trainer_state`, which is not here: take `step`")
     taken = _with_params(call, entry)
     parameters = [p for p in parameters if p.name not in entry.params]
     takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters)
@@ -296,24 +349,81 @@ def _with_params(call: Callable[..., Any], entry: RewardFnConfig) -> Callable[..
         if not known:
             raise TypeError(f"it takes no `params`, got {name!r}")
         if name not in known:
-            raise TypeError(
-                f"`{name}` is none of its `params`; the nearest is `{nearest(name, known)}`"
-            )
+            raise TypeError(f"`{name}` is none of its `params`{near(name, known)}")
+    _check_types(call, entry.params)
     return functools.partial(call, **entry.params)
+
+
+def _check_types(call: Callable[..., Any], params: dict[str, Any]) -> None:
+    """Checks values against annotations, where these are plain types."""
+    try:
+        annotations = typing.get_type_hints(call)
+    except Exception:  # noqa: BLE001 - names that are only there for type checkers
+        return
+    for name, value in params.items():
+        wanted = annotations.get(name)
+        kinds = typing.get_args(wanted) if isinstance(wanted, types.UnionType) else (wanted,)
+        if not set(kinds) <= {int, float, str, bool, list, dict, types.NoneType}:
+            continue
+        fits = type(value) in kinds or (float in kinds and type(value) is int)
+        if not fits:
+            text = getattr(wanted, "__name__", str(wanted))
+            raise TypeError(f"its parameter `{name}` must be {text}, got {value!r}")
 
 
 def _example(module: ModuleType) -> Probe | None:
     example = getattr(module, "EXAMPLE", None)
-    return Probe(**example) if isinstance(example, dict) else None
+    if not isinstance(example, dict):
+        return None
+    known = [field.name for field in dataclasses.fields(Probe)]
+    for key in example:
+        if key not in known:
+            raise ValueError(
+                f"EXAMPLE must have the keys {', '.join(known)}, got {key!r}. Put columns into its"
+                f' "columns": EXAMPLE = {{..., "columns": {{{key!r}: ...}}}}'
+            )
+    try:
+        return Probe(**example)
+    except ConfigError as error:
+        raise ValueError(f"EXAMPLE can't be used: {str(error).replace('probe.', '')}") from error
 
 
 def _module(fn: str) -> tuple[ModuleType, str]:
     if ":" not in fn:
         if fn not in reward_fns.BUILT_IN:
-            raise LookupError(f"built-in functions are {', '.join(reward_fns.BUILT_IN)}")
+            raise LookupError(_no_function(fn))
         fn = reward_fns.BUILT_IN[fn]
     place, _, name = fn.rpartition(":")
     return (reward_files.load(Path(place)) if is_file(fn) else _named_module(place)), name
+
+
+def _no_function(fn: str) -> str:
+    """Says what to write in place of a name without a function in it."""
+    if fn.endswith(".py"):
+        path = Path(fn)
+        found = _functions_of(reward_files.load(path)) if path.is_file() else []
+        has = f"; it has {', '.join(found) or 'none'}" if path.is_file() else ""
+        return f"it must name a function: {path.name}:FUNCTION{has}"
+    if "." in fn:
+        place, _, name = fn.rpartition(".")
+        return (
+            f"it must name a function of a module, {place}:{name}, or of a file,"
+            f" {place.rpartition('.')[2]}.py:{name}"
+        )
+    return (
+        f"it is no built-in function{near(fn, [*reward_fns.BUILT_IN])}. A function of yours is"
+        f" file.py:{fn}"
+    )
+
+
+def _functions_of(module: ModuleType) -> list[str]:
+    return [
+        name
+        for name, value in vars(module).items()
+        if inspect.isfunction(value)
+        and value.__module__ == module.__name__
+        and not name.startswith("_")
+    ]
 
 
 def _named_module(name: str) -> ModuleType:

@@ -15,7 +15,7 @@ from typing import Any
 
 from reward_server import registry
 from reward_server.batch import RowStatus, StartError
-from reward_server.config import ConfigError, PoolConfig, RewardFnConfig, RewardsConfig, nearest
+from reward_server.config import ConfigError, PoolConfig, RewardFnConfig, RewardsConfig, near
 from reward_server.printable import printable
 from reward_server.reward_fns import BUILT_IN
 from reward_server.rows_file import Row
@@ -87,10 +87,7 @@ def show_built_in(name: str) -> str:
         ConfigError: there is none of that name, or a package that it needs is missing.
     """
     if name not in BUILT_IN:
-        raise ConfigError(
-            f"{name!r} is no built-in reward function;"
-            f" the nearest is {nearest(name, [*BUILT_IN])!r}."
-        )
+        raise ConfigError(f"{name!r} is no built-in reward function{near(name, [*BUILT_IN])}.")
     try:
         found = _BuiltIn.load(name)
     except ImportError as error:

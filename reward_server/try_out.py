@@ -33,9 +33,7 @@ def entry_of(fn: str, rewards: RewardsConfig | None, *, timeout_s: float | None)
     if rewards is not None:
         names = [function.name for function in rewards.functions]
         if fn not in names:
-            raise ConfigError(
-                f"{fn!r} is none of `--rewards`; the nearest is {config.nearest(fn, names)!r}."
-            )
+            raise ConfigError(f"{fn!r} is none of `--rewards`{config.near(fn, names)}.")
         entry = dataclasses.replace(rewards.functions[names.index(fn)], sources=())
     else:
         if config.is_file(fn):

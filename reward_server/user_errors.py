@@ -7,7 +7,7 @@ from __future__ import annotations
 import traceback
 from pathlib import Path
 
-from reward_server import registry
+from reward_server import hints, registry
 from reward_server.batch import RowStatus
 
 MAX_MESSAGE = 1000
@@ -20,6 +20,29 @@ def status_of(error: BaseException) -> RowStatus:
     if isinstance(error, registry.InvalidValue):
         return RowStatus.INVALID
     return RowStatus.OOM if isinstance(error, MemoryError) else RowStatus.ERROR
+
+
+def explain(error: BaseException, function: registry.RewardFn) -> str:
+    """Names what went wrong in a function, as `describe` does, and what to do if that is clear."""
+    what = describe(error, function.file)
+    if isinstance(error, registry.InvalidValue):
+        hint = "" if error.is_missing else hints.of_result(function)
+    else:
+        hint = hints.of_exception(error, function)
+    return f"{what}. {hint}" if hint else what
+
+
+def explain_probe(error: BaseException, function: registry.RewardFn) -> str | None:
+    """Says what went wrong on the probe row, or None if a function may do that there."""
+    invalid = isinstance(error, registry.InvalidValue)
+    missing = isinstance(error, registry.InvalidValue) and error.is_missing
+    # A function may refuse a row that nobody wrote for it.
+    if missing and not function.has_probe:
+        return None
+    what = explain(error, function).removesuffix(".")
+    # No other row would help a function that returns no list.
+    hint = hints.of_probe(error, function) if not invalid or missing else ""
+    return f"reward function {function.config.name!r} failed its probe row: {what}. {hint}".strip()
 
 
 def describe(error: BaseException, file: str = "") -> str:

@@ -105,7 +105,7 @@ def test_values_of_examples_are_computed():
 
 def test_an_unknown_name_is_a_configuration_error():
     """The nearest name is offered."""
-    assert "the nearest is 'gsm8k'" in run("gsm", code=3)
+    assert "the nearest is `gsm8k`" in run("gsm", code=3)
     assert "the following arguments are required: FN" in run("test", code=2)
     assert "unrecognized arguments: arithmetic" in run("gsm8k", "arithmetic", code=2)
 
@@ -179,7 +179,7 @@ def test_an_entry_of_a_rewards_file(mine):
     )
     flags = ("--rewards", mine / "r.toml")
     assert outcomes(run("test", "much", *flags))["example"] == "5.0"
-    assert "the nearest is 'much'" in run("test", "muck", *flags, code=3)
+    assert "the nearest is `much`" in run("test", "muck", *flags, code=3)
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_an_entry_of_a_rewards_file(mine):
         ("mine.py:none", "has no function 'none'"),
         ("syntax.py:f", r"SyntaxError: .* \(line 2 of syntax.py\)"),
         ("missing.py:f", "there is no file"),
-        ("gsm", "built-in functions are"),
+        ("gsm", "no built-in function; the nearest is `gsm8k`"),
     ],
 )
 def test_a_function_that_does_not_start(mine, fn, message):

@@ -24,7 +24,7 @@ from reward_server import decode, messages, registry
 from reward_server.batch import Batch, RewardFnInfo, RowError, RowStatus, Scores
 from reward_server.config import RewardFnConfig
 from reward_server.skipped import fail_skipped
-from reward_server.user_errors import describe, status_of
+from reward_server.user_errors import explain, status_of
 from trainer.in_process import InProcessReward
 
 Request = reward_pb2.ScoreRolloutsRequest
@@ -161,7 +161,7 @@ class Scorer:
                     rewards[row, index] = value
                 elif fn.config.weight and statuses[row] == RowStatus.OK:
                     statuses[row] = status = status_of(value)
-                    message = describe(value, fn.file)
+                    message = explain(value, fn)
                     error = RowError(
                         row=row, reward_fn=fn.config.name, status=status, message=message
                     )
