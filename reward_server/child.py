@@ -11,11 +11,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import dataclasses
 import faulthandler
+import io
 import os
 import resource
 import signal
 import socket
+import sys
 import time
 import traceback
 from pathlib import Path
@@ -58,6 +61,9 @@ class Child:
         self._tokenizer: decode.Tokenizer | None = None
         self._entries = entries
         self._route_column: str = start["route_column"]
+        self._probes: str = start["probes"]
+        if start["show_output"]:
+            _show_output()
         self._functions: list[registry.RewardFn] = []
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -82,7 +88,8 @@ class Child:
                 self._send({"type": "failed", "message": message})
                 return False
             self._functions.append(function)
-            if problem := self._probe(index, function):
+            wanted = self._probes == "all" or (self._probes == "written" and function.has_probe)
+            if wanted and (problem := self._probe(index, function)):
                 self._send({"type": "failed", "message": problem})
                 return False
         numbered = list(enumerate(self._functions))
@@ -109,6 +116,7 @@ class Child:
                 "code_digests": [f.code_digest for f in self._functions],
                 "columns": columns,
                 "columns_by_function": taken,
+                "loaded": [dataclasses.asdict(f.loaded) for f in self._functions],
             }
         )
         return True
@@ -409,6 +417,13 @@ def _trace_into(fd: int, offset: int) -> None:
     os.lseek(fd, offset, os.SEEK_SET)
     faulthandler.enable(fd, all_threads=False)
     faulthandler.register(SIGNAL, fd, all_threads=False, chain=False)
+
+
+def _show_output() -> None:
+    """Sends what functions print where their errors go, line by line."""
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")
 
 
 def _limit_data(size: int) -> None:

@@ -60,6 +60,9 @@ class ChildSpec:
         max_rows: most rows in one chunk.
         max_async_rows: rows of async functions run at the same time.
         max_data_bytes: memory that a process may ask for.
+        probes: which functions score their probe row: "all", "written", those for which somebody
+            wrote one, or "none".
+        show_output: whether what functions print is shown, where their errors are.
     """
 
     rewards: RewardsConfig
@@ -67,6 +70,8 @@ class ChildSpec:
     max_rows: int
     max_async_rows: int
     max_data_bytes: int
+    probes: str = "all"
+    show_output: bool = False
 
 
 class ChildProcess:
@@ -113,6 +118,8 @@ class ChildProcess:
                 "max_rows": spec.max_rows,
                 "max_async_rows": spec.max_async_rows,
                 "max_data_bytes": spec.max_data_bytes,
+                "probes": spec.probes,
+                "show_output": spec.show_output,
             }
         )
 

@@ -32,6 +32,7 @@ from reward_server.child_process import ChildSpec
 from reward_server.children import Children
 from reward_server.chunk_size import MAX_CHUNK, ChunkSize
 from reward_server.config import PoolConfig
+from reward_server.loaded import Loaded
 from reward_server.shared_memory import Word
 from reward_server.skipped import fail_skipped
 from reward_server.turns import Turns
@@ -61,6 +62,11 @@ class Pool:
         rewards: the functions.
         tokenizer_path: a `tokenizer.json` or its folder; None if all rows come as text.
         config: limits.
+        probes: which functions score a probe row at the start, see `ChildSpec`.
+        show_output: whether what functions print is shown on standard error.
+
+    Attributes:
+        loaded: what is known of the functions once a child has imported them.
 
     Example:
         `pool = Pool(RewardsConfig.load("rewards.toml"), "tokenizer/", PoolConfig(slots=2))`, then
@@ -72,7 +78,11 @@ class Pool:
         rewards: RewardsConfig,
         tokenizer_path: str | os.PathLike[str] | None,
         config: PoolConfig | None = None,
+        *,
+        probes: str = "all",
+        show_output: bool = False,
     ) -> None:
+        self.loaded: tuple[Loaded, ...] = ()
         self._config = config or PoolConfig()
         self._rewards = rewards.functions
         self._whole_groups = any(f.per == "group" for f in rewards.functions)
@@ -83,6 +93,8 @@ class Pool:
             max_rows=max(MAX_CHUNK, self._config.max_async_rows) + MAX_GROUP_ROWS,
             max_async_rows=self._config.max_async_rows,
             max_data_bytes=_DATA_FACTOR * self._config.max_child_rss_bytes,
+            probes=probes,
+            show_output=show_output,
         )
         self._reward_fns = tuple(
             RewardFnInfo(
@@ -291,6 +303,7 @@ class Pool:
             self._on_done(child, chunk)
 
     def _on_ready(self, frame: dict[str, Any]) -> None:
+        self.loaded = tuple(map(Loaded.from_json, frame["loaded"]))
         self._reward_fns = tuple(
             dataclasses.replace(
                 info,

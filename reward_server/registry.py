@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from reward_server import fn_digest, reward_files, reward_fns
 from reward_server.config import ConfigError, Probe, RewardFnConfig, is_file, near
+from reward_server.loaded import Loaded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,6 +57,7 @@ class RewardFn:
         is_async: whether it is a coroutine function.
         required_columns: columns without a default.
         columns: columns to hand over, or None for all.
+        optional_columns: columns with a default, other than arguments that only `params` set.
         given: which of `mode`, `step` and those of `ROW_GIVEN` to hand over.
         needs_row: whether one of `ROW_GIVEN` is among them.
         takes_prompt: whether to hand over the prompt.
@@ -70,6 +72,7 @@ class RewardFn:
     is_async: bool
     required_columns: tuple[str, ...]
     columns: tuple[str, ...] | None
+    optional_columns: tuple[str, ...]
     given: tuple[str, ...]
     needs_row: bool
     takes_prompt: bool
@@ -77,6 +80,17 @@ class RewardFn:
     has_probe: bool
     file: str
     code_digest: str = ""
+
+    @property
+    def loaded(self) -> Loaded:
+        """What other processes may know of it."""
+        return Loaded(
+            per=self.config.per,
+            columns=self.columns,
+            optional_columns=self.optional_columns,
+            probe=self.probe,
+            has_probe=self.has_probe,
+        )
 
     def select(self, columns: dict[str, list[Any]]) -> dict[str, list[Any]]:
         """Picks the dataset columns that the function takes."""
@@ -316,6 +330,11 @@ def describe(call: Callable[..., Any], entry: RewardFnConfig, probe: Probe | Non
         or inspect.iscoroutinefunction(getattr(call, "__call__", None)),  # noqa: B004
         required_columns=required,
         columns=None if takes_all else tuple(p.name for p in columns),
+        optional_columns=tuple(
+            p.name
+            for p in columns
+            if p.default is not p.empty and p.kind is p.POSITIONAL_OR_KEYWORD
+        ),
         given=given,
         needs_row=not set(given).isdisjoint(ROW_GIVEN),
         takes_prompt=takes_all or bool({"prompt", "prompts"} & names),

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from reward_server import decode, messages
 from reward_server.batch import MAX_GROUP_ROWS, Batch, RewardFnInfo, RowStatus, Scores
 from reward_server.config import ConfigError, PoolConfig, RewardsConfig
 from reward_server.decode import Tokenizer
+from reward_server.loaded import Loaded
 from reward_server.pool import Pool
 from reward_server.rows_file import Row
 
@@ -39,13 +40,14 @@ class Listener:
 
 
 async def score_rows(
-    rows: Sequence[Row],
+    rows: Sequence[Row] | Callable[[Sequence[Loaded]], Sequence[Row]],
     *,
     rewards: RewardsConfig,
     pool: PoolConfig,
     tokenizer_path: str | None = None,
     listener: Listener | None = None,
     stop: asyncio.Event | None = None,
+    probes: str = "written",
 ) -> Scoring:
     """Scores rows and puts the results into them.
 
@@ -53,25 +55,30 @@ async def score_rows(
     NOT_SCORED and the reason.
 
     Args:
-        rows: the rows.
+        rows: the rows, or what makes them once the functions are loaded.
         rewards: the functions.
         pool: limits.
         tokenizer_path: tokenizer of rows with `completion_ids`, or None.
         listener: hears how it gets on.
         stop: ends the work early once it is set.
+        probes: functions that must score a probe row first, see `ChildSpec`. A made-up row says
+            little where there are real ones.
 
     Raises:
         ConfigError: a row lacks a column or has wrong ids; the message names its line.
         StartError: a function or the tokenizer can't be used.
     """
     tokenizer = Tokenizer.load(tokenizer_path) if tokenizer_path is not None else None
-    batches = _batches(rows, rewards, tokenizer)
-    scorer = Pool(rewards, tokenizer_path, pool)
-    run = Scoring(scorer, rows, listener or Listener(), stop or asyncio.Event())
+    made = None if callable(rows) else _batches(rows, rewards, tokenizer)
+    scorer = Pool(rewards, tokenizer_path, pool, probes=probes, show_output=True)
+    run = Scoring(scorer, listener or Listener(), stop or asyncio.Event())
     try:
         if await run.start():
-            _check_columns(rows, rewards, scorer.reward_fns)
-            await run.score(batches)
+            found = rows(scorer.loaded) if callable(rows) else rows
+            _check_columns(found, rewards, scorer.reward_fns)
+            await run.score(made or _batches(found, rewards, tokenizer))
+        elif not callable(rows):
+            run.give_up(rows, "stopped")
         return run
     finally:
         await scorer.close()
@@ -86,14 +93,11 @@ class Scoring:
         unfinished: why others have none; "" if all have one.
     """
 
-    def __init__(
-        self, pool: Pool, rows: Sequence[Row], listener: Listener, stop: asyncio.Event
-    ) -> None:
+    def __init__(self, pool: Pool, listener: Listener, stop: asyncio.Event) -> None:
         self.took_s = 0.0
         self.scored = 0
         self.unfinished = ""
         self._pool = pool
-        self._rows = rows
         self._listener = listener
         self._stop = stop
         self._failed = 0
@@ -113,11 +117,10 @@ class Scoring:
                     starting.result()
                     return True
                 if done:
-                    self._give_up(self._rows, "stopped")
                     return False
                 wait_s = _TELL_EVERY_S
                 self._listener.waits(
-                    "starting children, which load the functions and score their probe rows"
+                    "starting children, which load the functions"
                     f" ({time.monotonic() - begun:.0f} s)"
                 )
         finally:
@@ -143,7 +146,7 @@ class Scoring:
     async def _score(self, gate: asyncio.Semaphore, members: list[Row], batch: Batch) -> None:
         async with gate:
             if self.unfinished or self._stop.is_set():
-                self._give_up(members, self.unfinished or "stopped")
+                self.give_up(members, self.unfinished or "stopped")
                 return
             # No limit for all together: rows have clocks, and a new child takes as long as it does.
             scores = await self._pool.score(batch, timeout_s=math.inf, partial=True)
@@ -153,9 +156,10 @@ class Scoring:
         self._failed += int((scores.statuses[reached] != RowStatus.OK).sum())
         if scores.unfinished:
             left = [row for row, done in zip(members, reached, strict=True) if not done]
-            self._give_up(left, scores.unfinished)
+            self.give_up(left, scores.unfinished)
 
-    def _give_up(self, rows: Sequence[Row], reason: str) -> None:
+    def give_up(self, rows: Sequence[Row], reason: str) -> None:
+        """Marks rows that were not reached."""
         if rows:
             self.unfinished = reason
         names = [function.name for function in self._pool.reward_fns]

@@ -6,17 +6,33 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import itertools
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from reward_server import config, hostile, registry
+from reward_server import config, hostile
 from reward_server.batch import StartError
 from reward_server.config import ConfigError, PoolConfig, Probe, RewardFnConfig, RewardsConfig
+from reward_server.loaded import Loaded
+from reward_server.printable import printable
 from reward_server.rewards_cli import gave_none, outcome
 from reward_server.rows_file import Row
-from reward_server.score_rows import score_rows
+from reward_server.score_rows import Listener, score_rows
+
+_SHOWN = 60
+_NO_EXAMPLE = (
+    "It has no EXAMPLE, so that the example was made up. Pass --completion and --column, or write"
+    ' EXAMPLE = {"completion": "...", "columns": {...}} into its file.'
+)
+# Lines and groups of rows that stand in no file.
+_NUMBERS = itertools.count(1)
+_COMPARES = (
+    "It gives other values for several rows at once than for each alone: it compares rows. Training"
+    ' calls it with one row at a time, unless you set `per = "group"`.'
+)
 
 
 def entry_of(fn: str, rewards: RewardsConfig | None, *, timeout_s: float | None) -> RewardFnConfig:
@@ -39,7 +55,7 @@ def entry_of(fn: str, rewards: RewardsConfig | None, *, timeout_s: float | None)
         if config.is_file(fn):
             file, _, name = fn.rpartition(":")
             fn = f"{Path(file).resolve()}:{name}"
-        entry = RewardFnConfig(fn=fn)
+        entry = RewardFnConfig(fn=fn, per="auto")
     return entry if timeout_s is None else dataclasses.replace(entry, timeout_s=timeout_s)
 
 
@@ -65,7 +81,9 @@ def columns_of(arguments: Sequence[str]) -> dict[str, Any]:
 def try_out(
     entry: RewardFnConfig, *, columns: dict[str, Any], completion: str | None, pool: PoolConfig
 ) -> bool:
-    """Runs a function in a pool and prints what it gave for each input.
+    """Runs a function in a pool and prints what it returned for each input.
+
+    A function of groups gets groups: the rows of its example, and those with one more.
 
     Args:
         entry: the function.
@@ -77,51 +95,142 @@ def try_out(
         Whether it crashed, hung and raised on none of them.
 
     Raises:
-        StartError: it can't be loaded, or failed its example.
+        StartError: it can't be loaded.
+        ConfigError: it takes no such column.
     """
-    found = _load(entry)
-    entry, probe = (entry, Probe()) if found is None else (found.config, found.probe)
-    probe = dataclasses.replace(
-        probe,
-        completion=probe.completion if completion is None else completion,
-        columns={**probe.columns, **columns},
-    )
-    if columns or completion is not None:
-        entry = dataclasses.replace(entry, probe=probe)
-    inputs = {"example": probe.completion, **hostile.completions(probe.completion)}
-    rows = [
-        Row(
-            line=number,
-            text="",
-            values={
-                "prompt": probe.prompt,
-                "completion": text,
-                "group_id": number,
-                **probe.columns,
-            },
-        )
-        for number, text in enumerate(inputs.values(), 1)
-    ]
-    try:
-        asyncio.run(score_rows(rows, rewards=RewardsConfig(functions=(entry,)), pool=pool))
-    except StartError as error:
-        if found is None or found.has_probe or entry.probe is not None:
-            raise
-        raise StartError(f"{error} Or pass --completion and --column.") from error
+    inputs: dict[str, list[Row]] = {}
+    alone: list[Row] = []
+    found: list[Loaded] = []
+
+    def make(loaded: Sequence[Loaded]) -> list[Row]:
+        found.extend(loaded)
+        example = _Example.of(loaded[0], columns, completion)
+        print(example.text(entry))  # noqa: T201
+        inputs.update(example.inputs())
+        if example.per == "list":
+            alone.extend(example.rows(example.groups()))
+        return [row for rows in (*inputs.values(), alone) for row in rows]
+
+    # As it is: neither its weight nor what a None means changes what it returns.
+    entry = dataclasses.replace(entry, weight=1.0, none="fail")
+    rewards = RewardsConfig(functions=(entry,))
+    _run(make, rewards, pool)
     width = max(map(len, inputs))
-    for name, row in zip(inputs, rows, strict=True):
-        print(f"{name:{width}}  {row.seconds:8.4f} s  {outcome(row)}")  # noqa: T201
-    failed = sum(row.reward is None and not gave_none(row) for row in rows)
-    print(f"\n{failed} of {len(rows)} inputs failed")  # noqa: T201
+    for name, rows in inputs.items():
+        seconds = sum(row.seconds or 0.0 for row in rows)
+        print(f"{name:{width}}  {seconds:8.4f} s  {_outcome(rows)}")  # noqa: T201
+    failed = sum(any(map(_has_failed, rows)) for rows in inputs.values())
+    print(f"\n{failed} of {len(inputs)} inputs failed")  # noqa: T201
+    if not found[0].has_probe and _has_failed(inputs["example"][0]):
+        print(_NO_EXAMPLE)  # noqa: T201
+    if _compares_rows(alone, entry, pool):
+        print(_COMPARES)  # noqa: T201
     return not failed
 
 
-def _load(entry: RewardFnConfig) -> registry.RewardFn | None:
-    """Finds how the function is called and its example, by importing it here."""
-    for per in dict.fromkeys((entry.per, "list", "row")):
-        tried = dataclasses.replace(entry, per=per)
-        try:
-            return registry.load(tried)
-        except (Exception, SystemExit):  # noqa: BLE001, S112 - the pool finds it again and says it
-            continue
-    return None
+def _run(rows: Any, rewards: RewardsConfig, pool: PoolConfig) -> None:
+    asyncio.run(score_rows(rows, rewards=rewards, pool=pool, probes="none", listener=_Listener()))
+
+
+class _Listener(Listener):
+    def waits(self, text: str) -> None:
+        print(text, file=sys.stderr, flush=True)  # noqa: T201
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Example:
+    """The example of a function, and what becomes of it."""
+
+    per: str
+    probe: Probe
+
+    @classmethod
+    def of(cls, loaded: Loaded, columns: dict[str, Any], completion: str | None) -> _Example:
+        for name in columns:
+            if loaded.columns is not None and name not in loaded.columns:
+                takes = ", ".join(loaded.columns) or "none"
+                raise ConfigError(
+                    f"`--column {name}` must be a column that the function takes: {takes}."
+                )
+        probe = loaded.probe
+        changed: dict[str, Any] = {"columns": {**probe.columns, **columns}}
+        if completion is not None:
+            changed |= {"completion": completion, "completions": ()}
+        return cls(loaded.per, dataclasses.replace(probe, **changed))
+
+    def text(self, entry: RewardFnConfig) -> str:
+        """Says what is tested: settings, and the example."""
+        settings = [f'per = "{self.per}"', f"timeout_s = {entry.timeout_s:g}"]
+        settings += [f"{name} = {value!r}" for name, value in entry.params.items()]
+        texts = self.probe.group if self.per == "group" else [self.probe.completion]
+        shown = {"completion": self.probe.completion} if len(texts) == 1 else {"completions": texts}
+        row = {**shown, **self.probe.columns}
+        parts = [f"{name} {printable(repr(value), _SHOWN)}" for name, value in row.items()]
+        return f"{entry.name}: {', '.join(settings)}\nexample: {', '.join(parts)}\n"
+
+    def inputs(self) -> dict[str, list[Row]]:
+        """Rows of each input by its name."""
+        whole = self.per == "group"
+        base = self.probe.group if whole else []
+        texts = {"example": base or [self.probe.completion]}
+        for name, text in hostile.completions(self.probe.completion).items():
+            texts[name] = [*base, text]
+        return dict(zip(texts, map(self.rows, ([t] for t in texts.values())), strict=True))
+
+    def groups(self) -> list[list[str]]:
+        """Harmless groups, on which a function that compares rows shows that it does."""
+        return [self.probe.group, [self.probe.completion, "I don't know.", ""]]
+
+    def rows(self, groups: Sequence[Sequence[str]]) -> list[Row]:
+        """Rows of these groups."""
+        return [
+            Row(
+                line=next(_NUMBERS),
+                text="",
+                values={
+                    "prompt": self.probe.prompt,
+                    "completion": text,
+                    "group_id": group,
+                    **self.probe.columns,
+                },
+            )
+            for group, texts in ((next(_NUMBERS), texts) for texts in groups)
+            for text in texts
+        ]
+
+
+def _outcome(rows: Sequence[Row]) -> str:
+    if len(rows) == 1:
+        return outcome(rows[0])
+    failed = [row for row in rows if _has_failed(row)]
+    if failed:
+        return outcome(failed[0])
+    values = [f"{row.reward:.4g}" if row.reward is not None else "None" for row in rows]
+    return f"[{', '.join(values)}]"
+
+
+def _has_failed(row: Row) -> bool:
+    return row.reward is None and not gave_none(row)
+
+
+def _compares_rows(alone: Sequence[Row], entry: RewardFnConfig, pool: PoolConfig) -> bool:
+    """Whether a function gives other values for several rows at once than for each alone.
+
+    Values that differ from call to call say nothing.
+    """
+    if not alone or any(row.reward is None for row in alone):
+        return False
+    calls = [
+        [
+            dataclasses.replace(row, values={**row.values, "group_id": f"{row.group}, {call}"})
+            for row in alone
+        ]
+        for call in range(2)
+    ]
+    entry = dataclasses.replace(entry, per="group")
+    try:
+        _run([*calls[0], *calls[1]], RewardsConfig(functions=(entry,)), pool)
+    except StartError:  # async functions see no groups
+        return False
+    first, second = ([row.reward for row in rows] for rows in calls)
+    return None not in first and first == second and first != [row.reward for row in alone]

@@ -144,9 +144,11 @@ def test_example_from_flags(mine):
     """Columns are text or JSON, beside or in place of those of the file's example."""
     flags = ("test", mine / "mine.py:careful", "--completion", "8", "--column")
     assert outcomes(run(*flags, "answer=8"))["example"] == "1.0"
-    printed = run(*flags, "answer:=8", code=3)
-    assert "failed its probe row: TypeError" in printed
+    printed = run(*flags, "answer:=8", code=1)
+    assert outcomes(printed)["example"].startswith("error: TypeError")
     assert "of mine.py)" in printed
+    taken = run("test", mine / "mine.py:judge", "--column", "gold=8", code=3)
+    assert "`--column gold` must be a column that the function takes: answer" in taken
     assert "`--column` must be NAME=TEXT" in run(*flags, "answer", code=3)
     assert "`--column answer` must be JSON" in run(*flags, "answer:={", code=3)
 
@@ -156,9 +158,9 @@ def test_without_an_example(mine):
     (mine / "bare.py").write_text(
         "def number(completions, answer):\n    return [float(int(answer[0]))]\n", encoding="utf-8"
     )
-    printed = run("test", "bare.py:number", cwd=mine, code=3)
-    assert "failed its probe row: ValueError" in printed
-    assert "Or pass --completion and --column." in printed
+    printed = run("test", "bare.py:number", cwd=mine, code=1)
+    assert outcomes(printed)["example"].startswith("error: ValueError")
+    assert "Pass --completion and --column, or write EXAMPLE = {" in printed
     found = outcomes(run("test", "bare.py:number", "--column", "answer=3", cwd=mine))
     assert set(found.values()) == {"3.0"}
     # Nothing to read was given, so that hostile texts come alone.
@@ -178,14 +180,90 @@ def test_an_entry_of_a_rewards_file(mine):
         '[[reward]]\nname = "much"\nfn = "mine.py:careful"\nparams = { worth = 5.0 }\n', "utf-8"
     )
     flags = ("--rewards", mine / "r.toml")
-    assert outcomes(run("test", "much", *flags))["example"] == "5.0"
+    printed = run("test", "much", *flags)
+    assert outcomes(printed)["example"] == "5.0"
+    assert 'much: per = "list", timeout_s = 10, worth = 5.0\n' in printed
     assert "the nearest is `much`" in run("test", "muck", *flags, code=3)
+
+
+@pytest.mark.parametrize("weight", [0, -2])
+def test_values_are_what_the_function_returned(mine, weight):
+    """The weight has no part in them, and hides no error."""
+    (mine / "r.toml").write_text(
+        f'[[reward]]\nfn = "mine.py:half"\nper = "row"\nweight = {weight}\nnone = "skip"\n', "utf-8"
+    )
+    (mine / "mine.py").write_text(
+        "def half(completion):\n"
+        "    if not completion:\n        raise ValueError('empty')\n"
+        "    return 0.5 if completion.isprintable() else None\n",
+        encoding="utf-8",
+    )
+    flags = ("--rewards", mine / "r.toml", "--completion", "x")
+    found = outcomes(run("test", "half", *flags, code=1))
+    assert found["example"] == "0.5"
+    assert found["empty"] == "error: ValueError: empty (line 3 of mine.py)"
+    assert found["NUL"] == "None"
+
+
+def test_functions_of_groups_get_groups(mine):
+    """The rows of the example, and those with a hostile one; what compares rows can do so."""
+    (mine / "mine.py").write_text(
+        'EXAMPLE = {"completions": ["a", "bbb"]}\n'
+        "import statistics\n"
+        "def spread(completions, **_):\n"
+        "    deviation = statistics.stdev(map(len, completions))\n"
+        "    if 1000 < deviation < 30000:\n        raise ValueError('far')\n"
+        "    return [len(completions) if c else 0.0 for c in completions]\n",
+        encoding="utf-8",
+    )
+    (mine / "r.toml").write_text('[[reward]]\nfn = "mine.py:spread"\nper = "group"\n', "utf-8")
+    printed = run("test", "spread", "--rewards", mine / "r.toml", code=1)
+    assert "example: completions ['a', 'bbb']\n" in printed
+    found = outcomes(printed)
+    assert found["example"] == "[2, 2]"
+    assert found["empty"] == "[3, 3, 0]"
+    assert found["brackets, nested"] == "error: ValueError: far (line 6 of mine.py)"
+    assert found["1 MB of letters"] == "[3, 3, 3]"
+
+
+def test_a_function_that_compares_rows_is_told(mine):
+    """A list function whose values depend on the other rows needs groups; others do not."""
+    (mine / "mine.py").write_text(
+        "import random\n"
+        "def relative(completions, **_):\n"
+        "    return [len(c) / (max(map(len, completions)) or 1) for c in completions]\n"
+        "def plain(completions, **_):\n    return [float(len(c)) for c in completions]\n"
+        "def dice(completions, **_):\n    return [random.random() for _ in completions]\n",
+        encoding="utf-8",
+    )
+    flags = ("--completion", "a few words", "--slots", 1)
+    assert "it compares rows" in run("test", mine / "mine.py:relative", *flags)
+    assert "it compares rows" not in run("test", mine / "mine.py:plain", *flags)
+    assert "it compares rows" not in run("test", mine / "mine.py:dice", *flags)
+
+
+def test_a_file_is_not_run_in_the_command_itself(mine):
+    """Its threads, reads of the terminal and settings are those of a process that is killed."""
+    (mine / "mine.py").write_text(
+        "import os, sys, threading, time\n"
+        "threading.Thread(target=time.sleep, args=(600,)).start()\n"
+        "assert os.environ['JAX_PLATFORMS'] == 'cpu'\n"
+        "assert sys.stdin.read() == ''\n"
+        "print('loaded here')\n"
+        "def f(completion):\n    return 1.0\n",
+        encoding="utf-8",
+    )
+    command = [sys.executable, "-m", "reward_server", "rewards", "test", "mine.py:f"]
+    done = subprocess.run(
+        command, cwd=mine, capture_output=True, text=True, timeout=100, check=False, input="typed"
+    )
+    assert done.returncode == cli.EXIT_OK, done.stderr
+    assert "loaded here" in done.stderr
 
 
 @pytest.mark.parametrize(
     ("fn", "message"),
     [
-        ("mine.py:broken", r"NameError: name 'undefined' is not defined \(line \d+ of mine.py\)"),
         ("mine.py:none", "has no function 'none'"),
         ("syntax.py:f", r"SyntaxError: .* \(line 2 of syntax.py\)"),
         ("missing.py:f", "there is no file"),
