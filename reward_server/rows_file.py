@@ -18,6 +18,8 @@ from reward_server.config import ConfigError
 from reward_server.messages import load_json
 
 _RESULT_KEYS = ("rewards", "reward", "status", "error")
+# What functions have logged; not in every result.
+_EXTRA_KEY = "extra_columns"
 _ROW_KEYS = ("prompt", "completion", "completion_ids", "step", "mode", "group_id")
 _MODES = ("train", "eval")
 _INT32 = np.iinfo(np.int32)
@@ -43,7 +45,7 @@ class Row:
     @property
     def columns(self) -> dict[str, Any]:
         """Dataset columns: all keys that have no meaning of their own."""
-        known = (*_RESULT_KEYS, *_ROW_KEYS)
+        known = (*_RESULT_KEYS, *_ROW_KEYS, _EXTRA_KEY)
         return {name: value for name, value in self.values.items() if name not in known}
 
     @property
@@ -59,12 +61,27 @@ class Row:
         value = self.values.get("reward")
         return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
+    @property
+    def extra_columns(self) -> dict[str, float]:
+        """Numbers that functions have logged for the row."""
+        values = self.values.get(_EXTRA_KEY)
+        return values if isinstance(values, dict) else {}
+
     def finish(
-        self, *, rewards: dict[str, float | None], reward: float | None, status: str, error: str
+        self,
+        *,
+        rewards: dict[str, float | None],
+        reward: float | None,
+        status: str,
+        error: str,
+        extra_columns: dict[str, float] | None = None,
     ) -> None:
         """Puts results into the row, in place of older ones."""
         results = (rewards, reward, status, error or None)
         self.values |= dict(zip(_RESULT_KEYS, results, strict=True))
+        self.values.pop(_EXTRA_KEY, None)
+        if extra_columns:
+            self.values[_EXTRA_KEY] = extra_columns
         self.text = json.dumps(self.values)
 
 
@@ -113,12 +130,17 @@ def _check(values: object) -> None:
         raise ValueError(f"`step` must be a whole number >= 0, got {_shown(step)}.")
     if values.get("mode", "train") not in _MODES:
         raise ValueError(f'`mode` must be "train" or "eval", got {_shown(values["mode"])}.')
-    results = [name for name in _RESULT_KEYS if name in values]
-    if 0 < len(results) < len(_RESULT_KEYS):
-        raise ValueError(f"`{results[0]}` must have another name: the result goes there.")
+    _check_result_keys(values)
     if type(values.get("group_id", 0)) not in (int, str):
         group = _shown(values["group_id"])
         raise ValueError(f"`group_id` must be a whole number or text, got {group}.")
+
+
+def _check_result_keys(values: dict[str, Any]) -> None:
+    """Checks that a row has all results, or none."""
+    results = [name for name in (*_RESULT_KEYS, _EXTRA_KEY) if name in values]
+    if results and not all(name in values for name in _RESULT_KEYS):
+        raise ValueError(f"`{results[0]}` must have another name: the result goes there.")
 
 
 def _is_id(value: object) -> bool:

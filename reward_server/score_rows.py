@@ -257,6 +257,11 @@ def _finish(rows: Sequence[Row], scores: Scores, reward_fns: Sequence[RewardFnIn
             reward=_plain(totals[index]),
             status=RowStatus(scores.statuses[index]).name,
             error=errors.get(index, ""),
+            extra_columns={
+                name: value
+                for name, column in scores.extra_columns.items()
+                if (value := _plain(column[index])) is not None
+            },
         )
         if scores.row_s is not None:
             row.seconds = float(scores.row_s[index])

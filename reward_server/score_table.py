@@ -1,10 +1,11 @@
 # Copyright 2026 The Shardward Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The summary of scored rows: means, failures by reason, slowest rows."""
+"""The summary of scored rows: figures of functions, signal, failures by message, slowest rows."""
 
 from __future__ import annotations
 
 import collections
+import re
 import statistics
 from collections.abc import Mapping, Sequence
 
@@ -14,6 +15,9 @@ from reward_server.rows_file import Row
 _SLOWEST = 5
 _FAILURES = 5
 _SHOWN = 200
+_NAME = 40
+_HEADINGS = ("mean", "std", "min", "max", "values")
+_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 
 
 def table(
@@ -31,30 +35,65 @@ def table(
     left = f", kept: {kept}" if kept else ""
     speed = f", {took_s:.2f} s, {scored / took_s:.0f} rows a second" if took_s else ""
     lines = [f"rows scored: {scored}{left}{speed}", "", *_means(rows, weights)]
-    for part in (_failed(rows), _slowest(rows)):
+    for part in (_signal(rows, weights), _failed(rows), _slowest(rows)):
         lines += ["", *part] if part else []
     return "\n".join(lines)
 
 
-def _means(rows: Sequence[Row], weights: Mapping[str, float]) -> list[str]:
+def _values(rows: Sequence[Row], weights: Mapping[str, float]) -> dict[str, list[float]]:
     values: dict[str, list[float]] = {name: [] for name in weights}
     for row in rows:
         rewards = row.values.get("rewards")
         for name, value in rewards.items() if isinstance(rewards, dict) else ():
             if isinstance(value, int | float):
                 values.setdefault(name, []).append(value)
-    cells = [("function", "weight", "mean", "values")]
-    for name, found in values.items():
-        weight = f"{weights[name]:g}" if name in weights else "-"
-        cells.append((name, weight, _mean(found), str(len(found))))
+    return values
+
+
+def _means(rows: Sequence[Row], weights: Mapping[str, float]) -> list[str]:
+    cells: list[tuple[str, ...]] = [("function", "weight", *_HEADINGS)]
+    for name, found in _values(rows, weights).items():
+        cells.append((name, f"{weights[name]:g}" if name in weights else "-", *_figures(found)))
     totals = [row.reward for row in rows if row.reward is not None]
-    cells.append(("reward", "", _mean(totals), str(len(totals))))
-    width = max(len(name) for name, *_ in cells)
-    return [f"{name:{width}}  {w:>6}  {m:>9}  {n:>6}" for name, w, m, n in cells]
+    cells.append(("reward", "", *_figures(totals)))
+    logged: dict[str, list[float]] = {}
+    for row in rows:
+        for name, value in row.extra_columns.items():
+            logged.setdefault(name, []).append(value)
+    cells += [(name, "logged", *_figures(found)) for name, found in logged.items()]
+    names = [printable(name, _NAME) for name, *_ in cells]
+    width = max(map(len, names))
+    return [
+        f"{name:{width}}  {weight:>6}" + "".join(f"  {figure:>8}" for figure in figures)
+        for name, (_, weight, *figures) in zip(names, cells, strict=True)
+    ]
 
 
-def _mean(values: Sequence[float]) -> str:
-    return f"{statistics.fmean(values):.4f}" if values else "-"
+def _figures(values: Sequence[float]) -> tuple[str, ...]:
+    if not values:
+        return ("-", "-", "-", "-", "0")
+    std = f"{statistics.stdev(values):.4f}" if len(values) > 1 else "-"
+    mean, least, most = statistics.fmean(values), min(values), max(values)
+    return (f"{mean:.4f}", std, f"{least:.4f}", f"{most:.4f}", str(len(values)))
+
+
+def _signal(rows: Sequence[Row], weights: Mapping[str, float]) -> list[str]:
+    """Says where rewards tell no rows apart, from which nothing can be learned."""
+    lines = [
+        f"{name}: constant, {values[0]:g} in all {len(values)} rows: no signal"
+        for name, values in _values(rows, weights).items()
+        if len(values) > 1 and len(set(values)) == 1
+    ]
+    groups: dict[object, list[float]] = {}
+    for row in rows:
+        if row.reward is not None:
+            groups.setdefault(row.group, []).append(row.reward)
+    several = [rewards for rewards in groups.values() if len(rewards) > 1]
+    flat = sum(len(set(rewards)) == 1 for rewards in several)
+    if several:
+        share = f"{flat} of {len(several)} ({flat / len(several):.1%})"
+        lines.append(f"groups whose rewards are all the same, without signal: {share}")
+    return lines
 
 
 def _failed(rows: Sequence[Row]) -> list[str]:
@@ -64,12 +103,21 @@ def _failed(rows: Sequence[Row]) -> list[str]:
         f"failed {reason}: {count} of {len(rows)} rows ({count / len(rows):.1%})"
         for reason, count in reasons.most_common()
     ]
-    lines += [
-        f"  line {row.line}: {printable(str(row.values['error']), _SHOWN)}"
-        for row in failed[:_FAILURES]
-    ]
-    more = len(failed) - _FAILURES
-    return [*lines, f"  and {more} more"] if more > 0 else lines
+    kinds: dict[str, list[Row]] = {}
+    for row in failed:
+        kinds.setdefault(_kind(row), []).append(row)
+    most = sorted(kinds.values(), key=len, reverse=True)
+    for same in most[:_FAILURES]:
+        more = f" and {len(same) - 1} more" if len(same) > 1 else ""
+        message = printable(str(same[0].values["error"]), _SHOWN)
+        lines.append(f"  line {same[0].line}{more}: {message}")
+    rest = sum(map(len, most[_FAILURES:]))
+    return [*lines, f"  and {rest} with other messages"] if rest else lines
+
+
+def _kind(row: Row) -> str:
+    """The message without what is quoted in it, which is another in each row."""
+    return _QUOTED.sub("'...'", f"{row.values.get('status')} {row.values.get('error')}")
 
 
 def _slowest(rows: Sequence[Row]) -> list[str]:

@@ -263,7 +263,7 @@ async def test_trl_functions_as_they_are(tokenizer):
         (pools.fn("absent"), "'absent' cannot be loaded from .*has no function 'absent'"),
         (pools.fn("no_such_module:f"), "ModuleNotFoundError: No module named 'no_such_module'"),
         (pools.fn("length", per="row"), 'set `per = "list"`'),
-        (RewardFnConfig(fn="gsm9k"), "built-in functions are"),
+        (RewardFnConfig(fn="gsm9k"), "is no built-in function"),
     ],
 )
 async def test_start_names_what_is_wrong(tokenizer, function, message):

@@ -89,11 +89,46 @@ def test_rows_get_their_rewards(tmp_path, files):
     assert "1 / 0" in source[int(line[1]) - 1]
     assert scored[3]["error"] == "faulty: returned None"
     assert "rows scored: 5, " in printed
-    assert re.search(r"faulty +1 +1\.0000 +3\n", printed)
-    assert re.search(r"length +0\.5 +3\.0000 +5\n", printed)
-    assert re.search(r"reward +2\.0000 +3\n", printed)
+    assert re.search(r"faulty +1 +1\.0000 +0\.0000 +1\.0000 +1\.0000 +3\n", printed)
+    assert re.search(r"length +0\.5 +3\.0000 +2\.0000 +0\.0000 +5\.0000 +5\n", printed)
+    assert re.search(r"reward +2\.0000 +1\.0000 +1\.0000 +3\.0000 +3\n", printed)
     assert "failed ERROR: 1 of 5 rows (20.0%)" in printed
     assert "line 3: faulty: ZeroDivisionError" in printed
+
+
+def test_the_summary_says_what_a_training_would_learn_from(tmp_path):
+    """Failures by message, constants, groups without signal, what is logged and what is printed."""
+    (tmp_path / "fns.py").write_text(
+        "def parse(completion, log_extra):\n"
+        "    print('seen', completion)\n"
+        "    log_extra('words', 2.0 * len(completion))\n"
+        "    return float(completion)\n"
+        "def same(completion):\n    return 1\n",
+        encoding="utf-8",
+    )
+    (tmp_path / "r.toml").write_text(
+        '[[reward]]\nfn = "fns.py:parse"\nper = "row"\n'
+        '[[reward]]\nfn = "fns.py:same"\nper = "row"\nweight = 2\n',
+        encoding="utf-8",
+    )
+    groups = {"p": ["1", "1"], "q": ["1", "2"], "r": ["x", "y", "z"], "s": [""], "t": ["3"]}
+    rows = [{"prompt": p, "completion": c} for p, texts in groups.items() for c in texts]
+    file, out = write(tmp_path / "rows.jsonl", rows), tmp_path / "out.jsonl"
+    flags = ("--rewards", tmp_path / "r.toml", "--out", out)
+    done = subprocess.run(
+        command(file, *flags), cwd=service.ROOT, capture_output=True, text=True, timeout=120,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == cli.EXIT_FAILED, done.stderr
+    assert "same: constant, 1 in all 9 rows: no signal" in done.stdout
+    assert "parse: constant" not in done.stdout
+    assert "all the same, without signal: 1 of 2 (50.0%)" in done.stdout
+    assert "line 5 and 3 more: parse: ValueError: could not convert string" in done.stdout
+    assert re.search(r"words +logged +1\.7778 +0\.6667 +0\.0000 +2\.0000 +9\n", done.stdout)
+    assert "seen 3\n" in done.stderr
+    assert read(out)[0]["extra_columns"] == {"words": 2.0}
+    # The output is an input, and nobody has to score it twice.
+    assert "rows scored: 4, kept: 5" in score(out, *flags, "--only-failed", code=1)
 
 
 def test_only_failed_rows_are_scored_again(tmp_path, files):
@@ -418,7 +453,7 @@ def test_a_bar_on_a_terminal_and_lines_elsewhere(tmp_path, files):
     done = subprocess.run(
         args, cwd=service.ROOT, capture_output=True, text=True, timeout=120, check=True
     )
-    assert done.stderr == "scored 2 of 2 rows\n"
+    assert done.stderr.endswith("scored 2 of 2 rows\n")
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (24, 80))
     with os.fdopen(ours, "rb", buffering=0) as terminal:
