@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from shardward.v1 import reward_pb2, reward_pb2_grpc, scoring_pb2, scoring_pb2_grpc
 
-from reward_server import lifecycle, log, pipes, rewards_cli, try_out
+from reward_server import lifecycle, log, pipes, rewards_cli, try_file, try_out
 from reward_server.batch import Scorer, StartError
 from reward_server.check import Unreachable, check
 from reward_server.config import ConfigError, PoolConfig, RewardsConfig
@@ -204,6 +204,12 @@ def _rewards(args: argparse.Namespace) -> int:
 def _rewards_test(args: argparse.Namespace) -> int:
     log.configure(level="ERROR", as_json=False)
     rewards = None if args.rewards is None else RewardsConfig.load(args.rewards)
+    if args.fn is None:
+        if args.column or args.completion is not None:
+            args.usage_error("--column and --completion must come with FN, whose example they are")
+        if rewards is not None:
+            return try_file.try_file(rewards, timeout_s=args.timeout_s, pool=_pool_config(args))
+        args.usage_error("FN is required, or --rewards, all of whose functions are then tested")
     good = try_out.try_out(
         try_out.entry_of(args.fn, rewards, timeout_s=args.timeout_s),
         columns=try_out.columns_of(args.column),

@@ -277,13 +277,18 @@ def _add_rewards(commands: _Commands) -> None:
     rewards.add_argument("name", metavar="NAME", nargs="?", help="built-in function to show")
     test = commands.add(
         REWARDS_TEST,
-        "try a reward function on hostile completions",
-        "Tries a reward function on its example and on completions of a bad policy.",
+        "try reward functions on hostile completions",
+        "Tries a reward function on its example and on completions of a bad policy, or all\n"
+        "functions of a rewards file.",
         (EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_CONFIG, EXIT_INTERRUPTED),
         "reward-server rewards test my_rewards.py:short --column answer=7",
     )
+    test.set_defaults(usage_error=test.error)
     test.add_argument(
-        "fn", metavar="FN", help="file.py:function, package.module:function or a built-in"
+        "fn",
+        metavar="FN",
+        nargs="?",
+        help="file.py:function, package.module:function or a built-in",
     )
     test.add_argument(
         "--column",
@@ -293,7 +298,9 @@ def _add_rewards(commands: _Commands) -> None:
         help="column of the example; NAME:=JSON for other values than text; may be repeated",
     )
     test.add_argument("--completion", metavar="TEXT", help="completion of the example")
-    test.add_argument("--rewards", metavar="FILE", help="TOML file; FN is then a name in it")
+    test.add_argument(
+        "--rewards", metavar="FILE", help="TOML file; FN is then a name in it, all without FN"
+    )
     test.add_argument(
         "--timeout-s", type=float, metavar="S", help="seconds for one input (default: 10)"
     )

@@ -9,7 +9,7 @@ import dataclasses
 import itertools
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -78,12 +78,45 @@ def columns_of(arguments: Sequence[str]) -> dict[str, Any]:
     return columns
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """What a function did with its example and with hostile completions.
+
+    Attributes:
+        inputs: scored rows of each input by its name.
+        has_probe: whether somebody wrote the example, or it was made up.
+        compares_rows: whether it needs groups, and is called with one row at a time.
+    """
+
+    inputs: dict[str, list[Row]]
+    has_probe: bool
+    compares_rows: bool
+
+    @property
+    def failed(self) -> dict[str, list[Row]]:
+        """Inputs that made it raise, hang or crash."""
+        return {name: rows for name, rows in self.inputs.items() if any(map(_has_failed, rows))}
+
+    @property
+    def verdict(self) -> str:
+        """How many inputs failed, in words."""
+        return f"{len(self.failed)} of {len(self.inputs)} inputs failed"
+
+    @property
+    def hints(self) -> list[str]:
+        """What to do about it, where that is known."""
+        hints = []
+        if not self.has_probe and "example" in self.failed:
+            hints.append(_NO_EXAMPLE)
+        if self.compares_rows:
+            hints.append(_COMPARES)
+        return hints
+
+
 def try_out(
     entry: RewardFnConfig, *, columns: dict[str, Any], completion: str | None, pool: PoolConfig
 ) -> bool:
     """Runs a function in a pool and prints what it returned for each input.
-
-    A function of groups gets groups: the rows of its example, and those with one more.
 
     Args:
         entry: the function.
@@ -98,14 +131,46 @@ def try_out(
         StartError: it can't be loaded.
         ConfigError: it takes no such column.
     """
+    trial = run_trial(entry, columns=columns, completion=completion, pool=pool, tell=print)
+    width = max(map(len, trial.inputs))
+    for name, rows in trial.inputs.items():
+        seconds = sum(row.seconds or 0.0 for row in rows)
+        print(f"{name:{width}}  {seconds:8.4f} s  {outcome_of(rows)}")  # noqa: T201
+    print("\n".join(["", trial.verdict, *trial.hints]))  # noqa: T201
+    return not trial.failed
+
+
+def run_trial(
+    entry: RewardFnConfig,
+    *,
+    pool: PoolConfig,
+    columns: dict[str, Any] | None = None,
+    completion: str | None = None,
+    tell: Callable[[str], None] = lambda _: None,
+) -> Trial:
+    """Runs a function in a pool.
+
+    A function of groups gets groups: the rows of its example, and those with one more.
+
+    Args:
+        entry: the function.
+        pool: limits.
+        columns: values that replace or add to those of its example.
+        completion: a completion in place of its example's.
+        tell: takes what is tested, once the function is loaded.
+
+    Raises:
+        StartError: it can't be loaded.
+        ConfigError: it takes no such column.
+    """
     inputs: dict[str, list[Row]] = {}
     alone: list[Row] = []
     found: list[Loaded] = []
 
     def make(loaded: Sequence[Loaded]) -> list[Row]:
         found.extend(loaded)
-        example = _Example.of(loaded[0], columns, completion)
-        print(example.text(entry))  # noqa: T201
+        example = _Example.of(loaded[0], columns or {}, completion)
+        tell(example.text(entry))
         inputs.update(example.inputs())
         if example.per == "list":
             alone.extend(example.rows(example.groups()))
@@ -113,19 +178,12 @@ def try_out(
 
     # As it is: neither its weight nor what a None means changes what it returns.
     entry = dataclasses.replace(entry, weight=1.0, none="fail")
-    rewards = RewardsConfig(functions=(entry,))
-    _run(make, rewards, pool)
-    width = max(map(len, inputs))
-    for name, rows in inputs.items():
-        seconds = sum(row.seconds or 0.0 for row in rows)
-        print(f"{name:{width}}  {seconds:8.4f} s  {_outcome(rows)}")  # noqa: T201
-    failed = sum(any(map(_has_failed, rows)) for rows in inputs.values())
-    print(f"\n{failed} of {len(inputs)} inputs failed")  # noqa: T201
-    if not found[0].has_probe and _has_failed(inputs["example"][0]):
-        print(_NO_EXAMPLE)  # noqa: T201
-    if _compares_rows(alone, entry, pool):
-        print(_COMPARES)  # noqa: T201
-    return not failed
+    _run(make, RewardsConfig(functions=(entry,)), pool)
+    return Trial(
+        inputs=inputs,
+        has_probe=found[0].has_probe,
+        compares_rows=_compares_rows(alone, entry, pool),
+    )
 
 
 def _run(rows: Any, rewards: RewardsConfig, pool: PoolConfig) -> None:
@@ -199,7 +257,8 @@ class _Example:
         ]
 
 
-def _outcome(rows: Sequence[Row]) -> str:
+def outcome_of(rows: Sequence[Row]) -> str:
+    """Says in a few words what the function gave for an input."""
     if len(rows) == 1:
         return outcome(rows[0])
     failed = [row for row in rows if _has_failed(row)]

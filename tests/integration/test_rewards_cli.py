@@ -106,7 +106,7 @@ def test_values_of_examples_are_computed():
 def test_an_unknown_name_is_a_configuration_error():
     """The nearest name is offered."""
     assert "the nearest is `gsm8k`" in run("gsm", code=3)
-    assert "the following arguments are required: FN" in run("test", code=2)
+    assert "FN is required, or --rewards" in run("test", code=2)
     assert "unrecognized arguments: arithmetic" in run("gsm8k", "arithmetic", code=2)
 
 
@@ -184,6 +184,37 @@ def test_an_entry_of_a_rewards_file(mine):
     assert outcomes(printed)["example"] == "5.0"
     assert 'much: per = "list", timeout_s = 10, worth = 5.0\n' in printed
     assert "the nearest is `much`" in run("test", "muck", *flags, code=3)
+
+
+def test_all_entries_of_a_rewards_file(mine):
+    """For CI: a line for each function, what fails below it, and the code says the worst."""
+    (mine / "mine.py").write_text(
+        "def picky(completion):\n    return 1.0 / len(completion)\n", encoding="utf-8"
+    )
+    rewards = mine / "r.toml"
+    good = '[[reward]]\nfn = "format"\n'
+    bad = '[[reward]]\nname = "inverse"\nfn = "mine.py:picky"\nper = "row"\nweight = 0\n'
+    flags = ("test", "--rewards", rewards)
+    rewards.write_text(good, "utf-8")
+    assert run(*flags) == "format  0 of 26 inputs failed\n\nfunctions: 1 ok\n"
+    rewards.write_text(bad + good, "utf-8")
+    printed = run(*flags, code=1)
+    name, failure, _, *rest = printed.splitlines()
+    assert name == "inverse  2 of 14 inputs failed"
+    assert re.fullmatch(r"  example +error: ZeroDivisionError: .* \(line 2 of mine.py\)", failure)
+    assert "EXAMPLE = {" in rest[0]
+    assert rest[1:] == ["format   0 of 26 inputs failed", "", "functions: 1 ok, 1 failed"]
+    rewards.write_text(bad + good + '[[reward]]\nfn = "mine.py:gone"\n', "utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "reward_server", "rewards", *map(str, flags)],
+        cwd=mine, capture_output=True, text=True, timeout=200, check=False,
+    )  # fmt: skip
+    assert done.returncode == cli.EXIT_CONFIG
+    assert "\ngone     can't be loaded\n  reward function 'gone' cannot be loaded" in done.stdout
+    assert done.stdout.endswith("\nfunctions: 1 ok, 1 failed, 1 can't be loaded\n")
+    assert "must come with FN" in run(*flags, "--column", "a=1", code=2)
+    rewards.write_text('[[reward]]\nfn = "format"\nweigth = 1\n', "utf-8")
+    assert "the nearest is `weight`" in run(*flags, code=3)
 
 
 @pytest.mark.parametrize("weight", [0, -2])

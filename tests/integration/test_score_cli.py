@@ -494,11 +494,15 @@ def test_the_page_on_writing_functions_is_true(tmp_path):
     shown = printed[printed.index("function") : printed.index("slowest rows")]
     assert shown in page
     assert line in out.read_text(encoding="utf-8")
-    test = [sys.executable, "-m", "reward_server", "rewards", "test", "my_rewards.py:boxed"]
-    done = subprocess.run(
-        test, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+    test = [sys.executable, "-m", "reward_server", "rewards", "test"]
+    whole, done = (
+        subprocess.run(
+            [*test, *what], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+        )
+        for what in (["--rewards", "rewards.toml"], ["my_rewards.py:boxed"])
     )
-    assert done.returncode == cli.EXIT_FAILED
+    assert whole.returncode == done.returncode == cli.EXIT_FAILED
+    assert whole.stdout in page
     (wrong,) = re.findall(r"^LaTeX, nested .* s  (error: .*)$", done.stdout, re.MULTILINE)
     assert wrong in page
     assert done.stdout.endswith("2 of 26 inputs failed\n")
