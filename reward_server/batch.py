@@ -12,11 +12,14 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+# Messages of {"role", "content"}. A function with `messages = true` gets a text as one of these.
+Chat = list[dict[str, Any]]
 # Rows of a group that a function can see together.
 MAX_GROUP_ROWS = 256
 
@@ -40,6 +43,7 @@ class Batch:
         completion_ids: int32 [sum of completion_lengths], rows concatenated.
         completion_lengths: int64 [b]; zeros when the completions come as text.
         completions: b texts, or None when they come as ids. A pool takes either, workers only ids.
+            A pool whose functions all have `messages = true` takes chats, too, also as prompts.
         prompts: b texts, or None when the prompts come as ids.
         prompt_ids: int32 [sum of prompt_lengths], or None when they come as text.
         prompt_lengths: int64 [b], or None.
@@ -54,8 +58,8 @@ class Batch:
 
     completion_ids: NDArray[np.int32]
     completion_lengths: NDArray[np.int64]
-    completions: list[str] | None = None
-    prompts: list[str] | None
+    completions: Sequence[str | Chat] | None = None
+    prompts: Sequence[str | Chat] | None
     prompt_ids: NDArray[np.int32] | None = None
     prompt_lengths: NDArray[np.int64] | None = None
     completion_prefixes: list[str] | None = None

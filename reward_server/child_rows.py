@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import array
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from reward_server import decode, registry
-from reward_server.batch import RowStatus
+from reward_server.batch import Chat, RowStatus
 from reward_server.config import MAX_NAME_CHARACTERS
 
 
@@ -36,8 +37,8 @@ class ChunkRows:
         self.count: int = header["rows"]
         self.columns: dict[str, list[Any]] = header["columns"]
         self.given: dict[str, Any] = {"mode": header["mode"], "step": header["step"]}
-        self.completions: list[str] | None = header["completions"]
-        self.prompts: list[str] | None = header["prompts"]
+        self.completions: list[str | Chat] | None = header["completions"]
+        self.prompts: list[str | Chat] | None = header["prompts"]
         self.prefixes: list[str] | None = header["prefixes"]
         numbers = np.frombuffer(binary, np.int32)
         lengths = numbers[: self.count].astype(np.int64)
@@ -53,19 +54,22 @@ class ChunkRows:
         self.judged: set[int] = set(header["judged"])
         self.extras: dict[str, list[tuple[int, float]]] = {}
         self.failed: dict[int, RowStatus] = {}
-        self.texts: dict[bool, tuple[list[str], list[str]]] = {}
+        self.texts: dict[bool, tuple[Sequence[str | Chat], Sequence[str | Chat]]] = {}
         self._selected: dict[str, dict[str, list[Any]]] = {}
 
     def decode(self, tokenizer: decode.Tokenizer | None, *, skip_special_tokens: bool) -> None:
         """Decodes prompts and completions once for this option."""
         if skip_special_tokens in self.texts:
             return
-        completions = self.completions
+        completions: Sequence[str | Chat] | None = self.completions
         if completions is None:
             completions = _decode(tokenizer, self.ids, skip_special_tokens=skip_special_tokens)
         if self.prefixes is not None:
-            completions = [p + c for p, c in zip(self.prefixes, completions, strict=True)]
-        prompts = self.prompts
+            completions = [
+                prefix + text if isinstance(text, str) else text
+                for prefix, text in zip(self.prefixes, completions, strict=True)
+            ]
+        prompts: Sequence[str | Chat] | None = self.prompts
         if prompts is None:
             prompts = _decode(
                 tokenizer, self.prompt_ids or [], skip_special_tokens=skip_special_tokens

@@ -10,7 +10,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -382,7 +382,8 @@ def from_batch(batch: Batch, start: int, stop: int) -> types_pb2.RolloutBatch:
         group_ids=[] if batch.group_ids is None else batch.group_ids[start:stop].tolist(),
     )
     if batch.prompts is not None:
-        message.prompts.extend(batch.prompts[start:stop])
+        # Chats never leave the process that reads them.
+        message.prompts.extend(cast("Sequence[str]", batch.prompts[start:stop]))
     elif batch.prompt_ids is not None and batch.prompt_lengths is not None:
         offsets = np.concatenate([[0], np.cumsum(batch.prompt_lengths)])
         ids = batch.prompt_ids[offsets[start] : offsets[stop]]

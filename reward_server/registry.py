@@ -22,8 +22,10 @@ from reward_server.config import ConfigError, Probe, RewardFnConfig, is_file, ne
 from reward_server.loaded import Loaded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from types import ModuleType
+
+    from reward_server.batch import Chat
 
 # Given by the child itself; every other parameter is a dataset column.
 ROW_GIVEN = ("completion_ids", "log_extra", "log_metric")
@@ -101,8 +103,8 @@ class RewardFn:
     def arguments(
         self,
         row: int,
-        prompts: list[str],
-        completions: list[str],
+        prompts: Sequence[str | Chat],
+        completions: Sequence[str | Chat],
         columns: dict[str, list[Any]],
         given: dict[str, Any],
     ) -> dict[str, Any]:
@@ -110,8 +112,8 @@ class RewardFn:
 
         Args:
             row: index of the row in the lists.
-            prompts: texts of the prompts.
-            completions: texts of the completions.
+            prompts: texts of the prompts, or chats if it has `messages`.
+            completions: texts of the completions, or chats as well.
             columns: dataset columns as picked by `select`.
             given: values of `mode` and `step`, and those of `ROW_GIVEN` for this row.
         """
@@ -135,8 +137,8 @@ class RewardFn:
         self,
         start: int,
         end: int,
-        prompts: list[str],
-        completions: list[str],
+        prompts: Sequence[str | Chat],
+        completions: Sequence[str | Chat],
         columns: dict[str, list[Any]],
         given: dict[str, Any],
     ) -> dict[str, Any]:
@@ -145,8 +147,8 @@ class RewardFn:
         Args:
             start: first row.
             end: row after the last.
-            prompts: texts of the prompts.
-            completions: texts of the completions.
+            prompts: texts of the prompts, or chats if it has `messages`.
+            completions: texts of the completions, or chats as well.
             columns: dataset columns as picked by `select`.
             given: values of `mode` and `step`, and those of `ROW_GIVEN` for the group.
         """
@@ -213,8 +215,10 @@ class RewardFn:
     def _number(self, value: object) -> float:
         return NOT_APPLICABLE if value is None and self.config.none == "skip" else _number(value)
 
-    def _text(self, role: str, text: str) -> str | list[dict[str, str]]:
-        return [{"role": role, "content": text}] if self.config.messages else text
+    def _text(self, role: str, text: str | Chat) -> str | Chat:
+        if self.config.messages and isinstance(text, str):
+            return [{"role": role, "content": text}]
+        return text
 
     def value(self, result: object) -> float:
         """Checks what the function returned for one row; NaN if it does not apply to it.

@@ -24,6 +24,7 @@ _ROW_KEYS = ("prompt", "completion", "completion_ids", "step", "mode", "group_id
 _MODES = ("train", "eval")
 _INT32 = np.iinfo(np.int32)
 _SHOWN_CHARACTERS = 60
+_TEXT_OR_CHAT = 'text or a chat, a list of {"role": "...", "content": ...}'
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
@@ -53,7 +54,14 @@ class Row:
         """What the rows of a group have in common: `group_id`, or else the prompt."""
         values = self.values
         own = values.get("group_id", values["prompt"])
+        if isinstance(own, list):
+            own = json.dumps(own)
         return values.get("step", 0), values.get("mode", "train"), own
+
+    @property
+    def chats(self) -> list[str]:
+        """Which of its prompt and its completion are chats."""
+        return [name for name in ("prompt", "completion") if type(self.values.get(name)) is list]
 
     @property
     def reward(self) -> float | None:
@@ -116,12 +124,10 @@ def _row(file: Path, number: int, line: bytes) -> Row:
 def _check(values: object) -> None:
     if not isinstance(values, dict):
         raise ValueError(f"must be a JSON object, got {_shown(values)}.")
-    if not isinstance(values.get("prompt"), str):
-        raise ValueError(f"`prompt` must be text, got {_shown(values.get('prompt'))}.")
+    _check_text("prompt", values.get("prompt"))
     if ("completion" in values) == ("completion_ids" in values):
         raise ValueError("must have either `completion` or `completion_ids`.")
-    if not isinstance(values.get("completion", ""), str):
-        raise ValueError(f"`completion` must be text, got {_shown(values['completion'])}.")
+    _check_text("completion", values.get("completion", ""))
     ids = values.get("completion_ids", [])
     if not isinstance(ids, list) or not all(map(_is_id, ids)):
         raise ValueError(f"`completion_ids` must be a list of int32, got {_shown(ids)}.")
@@ -134,6 +140,24 @@ def _check(values: object) -> None:
     if type(values.get("group_id", 0)) not in (int, str):
         group = _shown(values["group_id"])
         raise ValueError(f"`group_id` must be a whole number or text, got {group}.")
+
+
+def _check_text(name: str, value: object) -> None:
+    if not isinstance(value, str) and not _is_chat(value):
+        raise ValueError(f"`{name}` must be {_TEXT_OR_CHAT}, got {_shown(value)}.")
+
+
+def _is_chat(value: object) -> bool:
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(
+            isinstance(message, dict)
+            and isinstance(message.get("role"), str)
+            and "content" in message
+            for message in value
+        )
+    )
 
 
 def _check_result_keys(values: dict[str, Any]) -> None:

@@ -171,6 +171,7 @@ def _batches(
     rows: Sequence[Row], rewards: RewardsConfig, tokenizer: Tokenizer | None
 ) -> list[tuple[list[Row], Batch]]:
     """Puts rows together that can be one batch, so that a key that a row lacks is no column."""
+    _check_chats(rows, rewards)
     whole_groups = any(function.per == "group" for function in rewards.functions)
     batches: dict[Any, dict[Any, list[Row]]] = {}
     batch_of: dict[Any, Any] = {}
@@ -191,6 +192,19 @@ def _batches(
         numbers = np.repeat(np.arange(len(groups)), [len(group) for group in groups.values()])
         made.append((members, _batch(members, tokenizer, numbers if whole_groups else None)))
     return made
+
+
+def _check_chats(rows: Sequence[Row], rewards: RewardsConfig) -> None:
+    """Checks that rows with chats are for functions that take them."""
+    of_texts = next((f.name for f in rewards.functions if not f.messages), None)
+    for row in rows if of_texts is not None else ():
+        for name in row.chats:
+            raise ConfigError(
+                f"line {row.line}: `{name}` must be text for reward function {of_texts!r}, got a"
+                " chat. If the function takes chats, set `messages = true` in its [[reward]]. If it"
+                " takes texts, apply the chat template to `prompt`, and take the `content` of"
+                " `completion`."
+            )
 
 
 def _check_columns(

@@ -263,15 +263,58 @@ def test_functions_see_whole_groups(tmp_path):
     assert "line 257: a group must have <= 256 rows" in score(*flags, code=3)
 
 
+CHATS = """
+EXAMPLE = {"completion": "x"}
+
+def share(prompts, completions, **_):
+    last = [prompt[-1]["content"] for prompt in prompts]
+    return [float(c[0]["content"].count(p)) / len(c) for p, c in zip(last, completions)]
+"""
+
+
+def test_chats(tmp_path):
+    """Functions with `messages = true` get the file's chats, and its texts as chats of one."""
+    (tmp_path / "fns.py").write_text(CHATS, encoding="utf-8")
+    trl = '[[reward]]\nfn = "trl.rewards:think_format_reward"\nmessages = true\n'
+    own = '[[reward]]\nfn = "fns.py:share"\nmessages = true\n'
+    rewards, out = tmp_path / "r.toml", tmp_path / "out.jsonl"
+    said = [{"role": "assistant", "content": "<think>a</think>aa"}]
+    asked = [{"role": "system", "content": "brief"}, {"role": "user", "content": "a"}]
+    rows = [
+        {"prompt": asked, "completion": said},
+        {"prompt": asked, "completion": "aa"},
+        {"prompt": "aa", "completion": [*said, {"role": "tool", "content": None, "name": "t"}]},
+    ]
+    file = write(tmp_path / "rows.jsonl", rows)
+    rewards.write_text(trl + own, "utf-8")
+    printed = score(file, "--rewards", rewards, "--out", out)
+    scored = read(out)
+    assert [row["rewards"]["share"] for row in scored] == [3.0, 2.0, 0.5]
+    assert [row["rewards"]["think_format_reward"] for row in scored] == [1.0, 0.0, 1.0]
+    assert [{k: row[k] for k in ("prompt", "completion")} for row in scored] == rows
+    # Two rows of one chat are a group.
+    assert "without signal: 0 of 1 (0.0%)" in printed
+    rewards.write_text(f'{own}per = "group"\n', "utf-8")
+    score(file, "--rewards", rewards, "--out", out)
+    assert [row["reward"] for row in read(out)] == [3.0, 2.0, 0.5]
+    rewards.write_text(own + '[[reward]]\nfn = "format"\n', "utf-8")
+    message = score(file, "--rewards", rewards, code=3)
+    assert "line 1: `prompt` must be text for reward function 'format', got a chat" in message
+    assert "set `messages = true`" in message
+    assert "apply the chat template" in message
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
         ("{", "must be a JSON object: "),
         ("[1]", "must be a JSON object, got [1]."),
-        ('{"completion": "c"}', "`prompt` must be text, got null."),
-        ('{"prompt": 5, "completion": "c"}', "`prompt` must be text, got 5."),
+        ('{"completion": "c"}', "`prompt` must be text or a chat, a list of"),
+        ('{"prompt": 5, "completion": "c"}', '{"role": "...", "content": ...}, got 5.'),
+        ('{"prompt": [], "completion": "c"}', "`prompt` must be text or a chat"),
+        ('{"prompt": "p", "completion": [{"role": "user"}]}', '"content": ...}, got [{"role": "u'),
         ('{"prompt": "p"}', "must have either `completion` or `completion_ids`."),
-        ('{"prompt": "p", "completion": ["c"]}', '`completion` must be text, got ["c"].'),
+        ('{"prompt": "p", "completion": ["c"]}', '"content": ...}, got ["c"].'),
         ('{"prompt": "p", "completion_ids": [1.5]}', "`completion_ids` must be a list of int32"),
         ('{"prompt": "p", "completion": "c", "step": -1}', "`step` must be a whole number >= 0"),
         ('{"prompt": "p", "completion": "c", "mode": "x"}', '`mode` must be "train" or "eval"'),
@@ -286,7 +329,9 @@ def test_bad_lines_are_named(tmp_path, files, line, message):
     file, out = tmp_path / "rows.jsonl", tmp_path / "out.jsonl"
     file.write_text(f'{{"prompt": "p", "completion": "c"}}\n\n{line}\n', encoding="utf-8")
     printed = score(file, "--rewards", files / "rewards.toml", "--out", out, code=3)
-    assert f"{file}, line 3: {message}" in printed
+    place, _, problem = printed.partition("line 3: ")
+    assert place.endswith(f"{file}, ")
+    assert message in problem
     assert not out.exists()
 
 
