@@ -10,12 +10,12 @@ from typing import Any
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from shardward import addresses
 from shardward.v1 import reward_pb2, reward_pb2_grpc, scoring_pb2, scoring_pb2_grpc, types_pb2
 
 from reward_server.channel import CLIENT_OPTIONS
 from reward_server.config import ConfigError
 from reward_server.credentials import ClientCredentials
-from reward_server.remote_worker import reason
 
 _RETRY_S = 0.1
 
@@ -29,8 +29,11 @@ def check(address: str, credentials: ClientCredentials, timeout_s: float) -> str
 
     Raises:
         Unreachable: it does not answer in time, or is not serving.
-        ConfigError: it refuses these credentials.
+        ConfigError: the address has another form, or what is there refuses these credentials.
     """
+    # Only here may a name stand for several.
+    if rule := addresses.broken_rule(address.removeprefix("dns:///")):
+        raise ConfigError(f"`ADDR` must be {rule}, got {address!r}.")
     credentials.check_address(address)
     tls = credentials.for_channel()
     if tls is None:
@@ -41,14 +44,18 @@ def check(address: str, credentials: ClientCredentials, timeout_s: float) -> str
 
     def ask(call: Callable[..., Any], request: Any) -> Any:
         # Waiting in gRPC would end without the cause.
+        failed: grpc.RpcError | None = None
         while True:
             left = max(deadline - time.monotonic(), 0.01)
             try:
                 return call(request, timeout=left, metadata=credentials.metadata)
             except grpc.RpcError as error:
                 final = error.code() != grpc.StatusCode.UNAVAILABLE
+                if failed and error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
+                    raise failed from error  # it says more
                 if final or left <= _RETRY_S or credentials.explain(error.details() or "", address):
                     raise
+                failed = error
             time.sleep(_RETRY_S)
 
     with channel:
@@ -84,12 +91,16 @@ def _problem(
         return ConfigError(f"{address} refuses the call: {details}")
     if remedy := credentials.explain(details, address):
         return Unreachable(f"{address} can't be connected: {details}. {remedy}")
-    remedy = credentials.guess(details) or (
-        f"Start it: reward-server serve --listen {address} --tokenizer DIR --rewards FILE"
+    if error.code() == grpc.StatusCode.UNIMPLEMENTED:
+        return Unreachable(
+            f"{address} is another gRPC service: {details.rstrip('.!')}. Correct the address."
+        )
+    silent = error.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+    why = "no answer" if silent else addresses.cause(details or error.code().name)
+    remedy = credentials.guess(details) or addresses.remedy(
+        address.removeprefix("dns:///"), why, setting="the address"
     )
-    return Unreachable(
-        f"{address} does not answer within {timeout_s:g} s: {reason(error)}. {remedy}"
-    )
+    return Unreachable(f"{address} does not answer within {timeout_s:g} s: {why}. {remedy}")
 
 
 def _describe(address: str, info: types_pb2.ServiceInfo) -> str:

@@ -7,7 +7,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import fcntl
-import ipaddress
 import logging
 import os
 import socket
@@ -15,11 +14,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
+from shardward.addresses import SOCKET_PATH_BYTES, is_local
 
 from reward_server.batch import StartError
 from reward_server.credentials import ServerCredentials
 
-_SOCKET_PATH_BYTES = 107
 logger = logging.getLogger(__name__)
 
 
@@ -126,8 +125,8 @@ def socket_lock(listen: str) -> Iterator[None]:
 def _socket_path(listen: str) -> Path:
     text = listen.removeprefix("unix:").removeprefix("//")
     path = Path(text)
-    if len(os.fsencode(path)) > _SOCKET_PATH_BYTES:
-        raise StartError(f"`--listen` must have at most {_SOCKET_PATH_BYTES} bytes, got {path}.")
+    if len(os.fsencode(path)) > SOCKET_PATH_BYTES:
+        raise StartError(f"`--listen` must have at most {SOCKET_PATH_BYTES} bytes, got {path}.")
     if not text or text.endswith("/") or path.is_dir():
         raise StartError(f"`--listen` must name a socket, unix:PATH, got {listen!r}.")
     if path.exists() and not path.is_socket():
@@ -148,17 +147,6 @@ def _check_dead(path: Path) -> None:
     raise StartError(
         f"`--listen` must be free: another server answers at {path}. Stop it or take another path."
     )
-
-
-def is_local(address: str) -> bool:
-    """Whether only this machine can reach an address."""
-    if address.startswith("unix:"):
-        return True
-    host = address.rpartition(":")[0].strip("[]")
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _host(flag: str, address: str) -> str:

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 import grpc
+from shardward.addresses import is_local
 from shardward.changes import changes
 from shardward.v1 import types_pb2
 
@@ -23,7 +24,6 @@ from reward_server.batch import RewardFnInfo, StartError
 from reward_server.channel import CLIENT_OPTIONS
 from reward_server.config import ConfigError
 from reward_server.credentials import ClientCredentials
-from reward_server.listen import is_local
 from reward_server.remote_worker import Piece, RemoteWorker, reason
 
 RETRY_S = 0.5

@@ -10,6 +10,7 @@ import dataclasses
 import time
 
 import grpc
+from shardward.addresses import cause
 from shardward.v1 import scoring_pb2, scoring_pb2_grpc, types_pb2
 
 from reward_server.pieces import RoutedCall
@@ -125,6 +126,7 @@ class RemoteWorker:
 def reason(error: grpc.RpcError) -> str:
     """Says in a few words why a call failed: what the system says of a broken connection."""
     details = error.details() or ""
-    if not details.startswith("failed to connect"):
+    if error.code() != grpc.StatusCode.UNAVAILABLE:
         return f"{error.code().name}: {details}"
-    return details.rpartition(": ")[2]
+    plain = cause(details)
+    return f"{error.code().name}: {details}" if plain == details else plain

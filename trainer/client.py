@@ -15,13 +15,14 @@ from collections.abc import Callable
 from typing import Any
 
 import grpc
+from shardward.addresses import is_local
 from shardward.changes import changes
 from shardward.v1 import reward_pb2, reward_pb2_grpc, types_pb2
 
 from trainer import codec, text_rewards
 from trainer.calls import Call
 from trainer.config import MAX_MESSAGE_BYTES, RewardClientConfig
-from trainer.credentials import ClientCredentials, is_local
+from trainer.credentials import ClientCredentials
 from trainer.errors import REWARD_FNS_CHANGED, InvalidRequest, RewardError, ScoringFailed
 
 logger = logging.getLogger(__name__)

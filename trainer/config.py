@@ -5,54 +5,14 @@
 from __future__ import annotations
 
 import dataclasses
-import ipaddress
 import math
 import os
+
+from shardward.addresses import broken_rule
 
 # Calls are split by rows so that none is larger; the server takes 64 MiB.
 DEFAULT_CALL_BYTES = 16 * 2**20
 MAX_MESSAGE_BYTES = 64 * 2**20
-_SOCKET_PATH_BYTES = 107
-
-
-def broken_rule(endpoint: str) -> str:
-    """Says what an endpoint must be that it is not.
-
-    Returns:
-        The rule for the sentence "must be <rule>", or "" if the endpoint is well formed.
-
-    Example:
-        >>> broken_rule("::1:5000")
-        '[ADDRESS]:PORT for an IPv6 address'
-    """
-    if endpoint.startswith("unix:"):
-        return _broken_path_rule(endpoint.removeprefix("unix:"))
-    host, colon, port = endpoint.rpartition(":")
-    if not host or not colon or "/" in endpoint or any(c.isspace() for c in endpoint):
-        return "unix:PATH or HOST:PORT"
-    if not (port.isascii() and port.isdigit() and 1 <= int(port) < 2**16):
-        return "HOST:PORT with a port in [1, 65535]"
-    bare = host.removeprefix("[").removesuffix("]")
-    if ":" in bare or host != bare:
-        try:
-            ipaddress.IPv6Address(bare)
-        except ValueError:
-            return "unix:PATH or HOST:PORT"
-        if host != f"[{bare}]":
-            return "[ADDRESS]:PORT for an IPv6 address"
-    return ""
-
-
-def _broken_path_rule(path: str) -> str:
-    if path.startswith("//"):
-        path = path.removeprefix("//")
-        if not path.startswith("/"):
-            return "unix:PATH or unix:///ABSOLUTE/PATH"
-    if not path.strip("/"):
-        return "unix:PATH or HOST:PORT"
-    if len(os.fsencode(path)) > _SOCKET_PATH_BYTES:
-        return f"unix:PATH with at most {_SOCKET_PATH_BYTES} bytes of path"
-    return ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import dataclasses
-import ipaddress
 import os
 import ssl
 import stat
@@ -101,17 +100,6 @@ def explain(details: str, endpoint: str) -> str:
             " (--reward-tls-ca)."
         )
     return ""
-
-
-def is_local(endpoint: str) -> bool:
-    """Whether an endpoint is on this machine."""
-    host = endpoint.rpartition(":")[0].strip("[]")
-    if endpoint.startswith("unix:") or host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _read_ca(path: str | os.PathLike[str]) -> bytes:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import grpc
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
+from shardward import addresses
 
 from trainer.credentials import explain
 
@@ -23,17 +24,6 @@ if TYPE_CHECKING:
 _BROKEN = re.compile(
     r"RST_STREAM|stream removed|socket closed|connection reset|broken pipe|GOAWAY", re.IGNORECASE
 )
-# What gRPC says, and what it means to somebody who set an address.
-_PLAIN = (
-    (r"address lookup failed for (.+):\d+: (.+?)\]?$", r"the name \1 does not resolve (\2)"),
-    (r"Failed parsing HTTP/2|http1\.x server", "what listens there does not speak gRPC"),
-    (r"timed out before receiving SETTINGS|tcp handshaker shutdown", "it does not answer"),
-    (r"(?:connect failed: addr: .* error|Failed to connect to remote host): (?:.*: )?(.+)", r"\1"),
-    (r"recvmsg:Connection timed out|(?:keepalive|ping).* timeout", "the connection went dead"),
-    (r"^Stream removed \((.+)\)$", r"\1"),
-    (r"^[A-Z_]+: (?:ip|unix)\S+: (.+)$", r"\1"),
-)
-
 
 REWARD_FNS_CHANGED = "REWARD_FNS_CHANGED"
 _REMEDIES = {
@@ -129,16 +119,7 @@ def cause(error: grpc.RpcError) -> str:
         return "no answer"
     if status_details(error).reason:
         return error.details() or error.code().name  # the server's own words
-    text = (error.details() or error.code().name).rpartition("last error: ")[2]
-    for pattern, plain in _PLAIN:
-        if found := re.search(pattern, text):
-            return found.expand(plain)
-    return text
-
-
-def how_to_start(endpoint: str) -> str:
-    """Says how to get a server to answer at an endpoint."""
-    return f"Start it (reward-server serve --listen {endpoint} ...) or correct --reward-endpoint."
+    return addresses.cause(error.details() or error.code().name)
 
 
 def from_rpc_error(
@@ -190,9 +171,13 @@ def from_rpc_error(
         or (is_retryable(error) and not details.reason)
     ):
         kind = Unavailable
+        remedy = (
+            hopeless
+            or credentials.guess(error.details() or "")
+            or addresses.remedy(endpoint, earlier or text, setting="--reward-endpoint")
+        )
         if code == grpc.StatusCode.DEADLINE_EXCEEDED and earlier:
             text = f"{text}; before that: {earlier}"
-        remedy = hopeless or credentials.guess(error.details() or "") or how_to_start(endpoint)
         message = f"{where} can't be reached: {text} ({tried}). {remedy}"
     elif is_retryable(error):
         kind = Unavailable

@@ -8,8 +8,9 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING, Literal
 
+from shardward.addresses import broken_rule
+
 from trainer import recipes
-from trainer.config import broken_rule
 from trainer.failures import FailurePolicy
 from trainer.paths import ALLGATHER, SERVER_PATHS
 
