@@ -17,6 +17,7 @@ class Loaded:
     Attributes:
         per: how it is called: "list", "row" or "group".
         columns: columns that it takes, or None for all.
+        named_columns: those that it names.
         optional_columns: those of them with a default.
         probe: row that it should be able to score.
         has_probe: whether somebody wrote that row, or it was made up.
@@ -24,6 +25,7 @@ class Loaded:
 
     per: str
     columns: tuple[str, ...] | None
+    named_columns: tuple[str, ...]
     optional_columns: tuple[str, ...]
     probe: Probe
     has_probe: bool
@@ -35,6 +37,7 @@ class Loaded:
         return cls(
             per=values["per"],
             columns=None if columns is None else tuple(columns),
+            named_columns=tuple(values["named_columns"]),
             optional_columns=tuple(values["optional_columns"]),
             probe=Probe(**values["probe"]),
             has_probe=values["has_probe"],

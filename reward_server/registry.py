@@ -89,6 +89,7 @@ class RewardFn:
         return Loaded(
             per=self.config.per,
             columns=self.columns,
+            named_columns=(*self.required_columns, *self.optional_columns),
             optional_columns=self.optional_columns,
             probe=self.probe,
             has_probe=self.has_probe,

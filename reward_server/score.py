@@ -136,6 +136,9 @@ class _Progress(Listener):
     def waits(self, text: str) -> None:
         _tell(text)
 
+    def warns(self, text: str) -> None:
+        _tell(f"warning: {text}")
+
     def scored(self, done: int, failed: int) -> None:
         now = time.monotonic()
         if self._terminal:

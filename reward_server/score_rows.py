@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import asyncio
+import difflib
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from reward_server import decode, messages
 from reward_server.batch import MAX_GROUP_ROWS, Batch, RewardFnInfo, RowStatus, Scores
-from reward_server.config import ConfigError, PoolConfig, RewardsConfig
+from reward_server.config import ConfigError, PoolConfig, RewardsConfig, near
 from reward_server.decode import Tokenizer
 from reward_server.loaded import Loaded
 from reward_server.pool import Pool
@@ -34,6 +35,9 @@ class Listener:
 
     def waits(self, text: str) -> None:
         """Takes a sentence on what is being waited for."""
+
+    def warns(self, text: str) -> None:
+        """Takes a sentence on what is hardly meant so."""
 
     def scored(self, done: int, failed: int) -> None:
         """Takes the numbers of rows that have a result, and of those of them without a reward."""
@@ -71,11 +75,14 @@ async def score_rows(
     tokenizer = Tokenizer.load(tokenizer_path) if tokenizer_path is not None else None
     made = None if callable(rows) else _batches(rows, rewards, tokenizer)
     scorer = Pool(rewards, tokenizer_path, pool, probes=probes, show_output=True)
-    run = Scoring(scorer, listener or Listener(), stop or asyncio.Event())
+    listener = listener or Listener()
+    run = Scoring(scorer, listener, stop or asyncio.Event())
     try:
         if await run.start():
             found = rows(scorer.loaded) if callable(rows) else rows
             _check_columns(found, rewards, scorer.reward_fns)
+            for text in _unset_columns(found, rewards, scorer.loaded):
+                listener.warns(text)
             await run.score(made or _batches(found, rewards, tokenizer))
         elif not callable(rows):
             run.give_up(rows, "stopped")
@@ -223,6 +230,25 @@ def _check_columns(
                         f"line {row.line}: `{name}` must be there for reward function"
                         f" {info.name!r}, got {sorted(columns)}."
                     )
+
+
+def _unset_columns(
+    rows: Sequence[Row], rewards: RewardsConfig, loaded: Sequence[Loaded]
+) -> list[str]:
+    """Says which columns with a default no row has, while it has others that might be meant."""
+    present = {name for row in rows for name in row.columns} - {rewards.route_column}
+    unclaimed = present.difference(*(found.named_columns for found in loaded))
+    warnings = []
+    for function, found in zip(rewards.functions, loaded, strict=True):
+        others = sorted(present.difference(found.named_columns))
+        for name in found.optional_columns:
+            meant = others if difflib.get_close_matches(name, others, n=1) else sorted(unclaimed)
+            if meant and name not in present:
+                warnings.append(
+                    f"reward function {function.name!r}: no row has its column `{name}`, so that"
+                    f" the default is used{near(name, meant)}."
+                )
+    return warnings
 
 
 def _batch(

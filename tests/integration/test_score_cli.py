@@ -206,6 +206,32 @@ def test_step_mode_and_missing_keys(tmp_path):
     assert [row["reward"] for row in read(out)] == [100, 1107, 8]
 
 
+def test_a_default_that_nobody_meant(tmp_path):
+    """A column of the function that no row has is said once, with the nearest of the file."""
+    (tmp_path / "fns.py").write_text(
+        "def same(completion, anwser=None, level=1, *, worth=1.0, **_):\n"
+        "    return worth * (completion == anwser)\n",
+        encoding="utf-8",
+    )
+    (tmp_path / "r.toml").write_text('[[reward]]\nfn = "fns.py:same"\nper = "row"\n', "utf-8")
+    row = {"prompt": "p", "completion": "4"}
+    file = tmp_path / "rows.jsonl"
+
+    def warnings(rows):
+        done = subprocess.run(
+            command(write(file, rows), "--rewards", tmp_path / "r.toml"),
+            cwd=service.ROOT, capture_output=True, text=True, timeout=120, check=True,
+        )  # fmt: skip
+        return [line for line in done.stderr.splitlines() if line.startswith("warning: ")]
+
+    (warning,) = warnings([row, {**row, "answer": "4", "level": 2}, row])
+    assert "'same': no row has its column `anwser`" in warning
+    assert "the nearest is `answer`" in warning
+    # Nothing else could be meant, or some row has it.
+    assert not warnings([row])
+    assert not warnings([row, {**row, "anwser": "4", "level": 2, "id": 7}])
+
+
 def test_rows_of_several_datasets(tmp_path):
     """A row needs the columns of the functions of its source, and is scored by those."""
     (tmp_path / "r.toml").write_text(
