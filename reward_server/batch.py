@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import time
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -165,6 +166,32 @@ class RewardFnInfo:
     columns: tuple[str, ...] | None = dataclasses.field(default=None, compare=False)
 
 
+class Deadline:
+    """When the time of a call is over; a retry that joins the call may put it off.
+
+    Attributes:
+        timeout_s: seconds from the start of the call until then.
+    """
+
+    def __init__(self, timeout_s: float) -> None:
+        """Begins now."""
+        self._start = time.monotonic()
+        self.timeout_s = timeout_s
+
+    @classmethod
+    def of(cls, time_left: float | Deadline) -> Deadline:
+        """The deadline itself, or one so many seconds from now."""
+        return time_left if isinstance(time_left, Deadline) else cls(time_left)
+
+    def left_s(self) -> float:
+        """Seconds that are left; below 0 when they are over."""
+        return self._start + self.timeout_s - time.monotonic()
+
+    def put_off(self, timeout_s: float) -> None:
+        """Moves it to so many seconds from now, if that is later."""
+        self.timeout_s += max(0.0, timeout_s - self.left_s())
+
+
 class Scorer(Protocol):
     """Scores batches: the embedded pool, or a router over remote workers."""
 
@@ -226,12 +253,12 @@ class Scorer(Protocol):
         """
         ...
 
-    async def score(self, batch: Batch, *, timeout_s: float) -> Scores:
+    async def score(self, batch: Batch, *, timeout_s: float | Deadline) -> Scores:
         """Scores every row of a batch.
 
         Args:
             batch: the rows.
-            timeout_s: seconds the caller still waits for.
+            timeout_s: seconds the caller still waits for, or a deadline that may be put off.
 
         Raises:
             TimeoutError: the time ran out.

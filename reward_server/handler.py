@@ -16,7 +16,7 @@ import numpy as np
 from shardward.v1 import types_pb2
 
 from reward_server import messages
-from reward_server.batch import RowStatus, Scorer, WorkersUnavailable
+from reward_server.batch import Deadline, RowStatus, Scorer, WorkersUnavailable
 from reward_server.channel import MAX_MESSAGE_BYTES
 from reward_server.decode import Tokenizer
 from reward_server.messages import RequestError
@@ -44,6 +44,7 @@ class _Running:
     task: asyncio.Task[types_pb2.RewardBatch]
     queue_bytes: int
     rows: int
+    deadline: Deadline
     waiting: int = 0
     abandoned: asyncio.TimerHandle | None = None
 
@@ -58,9 +59,9 @@ class _Answer:
 class Handler:
     """Scores calls with one scorer, each request id once.
 
-    A retry joins the call that is still running, or gets the answer again as long as it is
-    remembered; its rows are not scored twice. A call whose callers have all gone, and do not come
-    back, is dropped.
+    A retry joins the call that is still running, which then has the later of their deadlines, or
+    gets the answer again as long as it is remembered; its rows are not scored twice. A call whose
+    callers have all gone, and do not come back, is dropped.
 
     Attributes:
         scorer: scores the rows.
@@ -152,21 +153,24 @@ class Handler:
             self.calls_joined += 1
         if answer is not None:
             return answer.rewards
-        if running is None:
+        if running is not None:
+            running.deadline.put_off(timeout_s)
+        else:
             size = self._admit(rollouts)
+            deadline = Deadline(timeout_s)
             task = asyncio.create_task(
                 self._score(
                     request_id,
                     rollouts,
                     step=step,
                     mode=mode,
-                    timeout_s=timeout_s,
+                    deadline=deadline,
                     reward_fns_digest=reward_fns_digest,
                     caller=caller,
                 )
             )
             rows = len(rollouts.completion_lengths)
-            running = self._running[request_id] = _Running(digest, task, size, rows)
+            running = self._running[request_id] = _Running(digest, task, size, rows, deadline)
             self._queue_bytes += size
             task.add_done_callback(functools.partial(self._ended, request_id, running))
         return await self._wait(request_id, running, timeout_s)
@@ -239,7 +243,7 @@ class Handler:
         *,
         step: int,
         mode: int,
-        timeout_s: float,
+        deadline: Deadline,
         reward_fns_digest: str,
         caller: str,
     ) -> types_pb2.RewardBatch:
@@ -252,7 +256,7 @@ class Handler:
             rollouts, tokenizer=self._tokenizer, reward_fns=reward_fns, step=step, mode=mode
         )
         batch = dataclasses.replace(batch, caller=caller)
-        scores = await self.scorer.score(batch, timeout_s=timeout_s)
+        scores = await self.scorer.score(batch, timeout_s=deadline)
         self.rows_scored += batch.rows
         for status, rows in zip(*np.unique(scores.statuses, return_counts=True), strict=True):
             self.outcomes[RowStatus(status).name.lower()] += int(rows)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from reward_server.batch import Batch, RewardFnInfo, Scores
+from reward_server.batch import Batch, Deadline, RewardFnInfo, Scores
 
 
 @dataclasses.dataclass(eq=False)
@@ -25,8 +25,7 @@ class RoutedCall:
         request_id: its id, of which those of its pieces are made.
         reward_fns: functions that it began with.
         reward_fns_digest: hash of what decides their rewards.
-        timeout_s: seconds it was given.
-        deadline: when those are over, `time.monotonic`.
+        deadline: when its time is over.
         next_row: first row that has never been given out.
         again: ranges of rows whose worker was lost.
         pieces: answers by first row.
@@ -40,8 +39,7 @@ class RoutedCall:
     request_id: str
     reward_fns: tuple[RewardFnInfo, ...]
     reward_fns_digest: str
-    timeout_s: float
-    deadline: float
+    deadline: Deadline
     next_row: int = 0
     again: list[tuple[int, int]] = dataclasses.field(default_factory=list)
     pieces: dict[int, Scores] = dataclasses.field(default_factory=dict)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from reward_server import fn_digest
 from reward_server.batch import (
     MAX_GROUP_ROWS,
+    Deadline,
     RewardFnInfo,
     RowError,
     RowStatus,
@@ -212,12 +213,14 @@ class Pool:
             time.monotonic() - started,
         )
 
-    async def score(self, batch: Batch, *, timeout_s: float, partial: bool = False) -> Scores:
+    async def score(
+        self, batch: Batch, *, timeout_s: float | Deadline, partial: bool = False
+    ) -> Scores:
         """Scores every row of a batch.
 
         Args:
             batch: the rows.
-            timeout_s: seconds the caller still waits for.
+            timeout_s: seconds the caller still waits for, or a deadline that may be put off.
             partial: return what there is in place of an error, see `Scores.unfinished`.
 
         Raises:
@@ -234,19 +237,23 @@ class Pool:
         if self._monitor is None:
             self._monitor = asyncio.get_running_loop().create_task(self._keep_watch())
         self._dispatch()
+        deadline = Deadline.of(timeout_s)
         try:
-            async with asyncio.timeout(timeout_s):
-                return await call.done
-        except TimeoutError:
-            message = f"{call.missing} of {batch.rows} rows had no reward after {timeout_s:g} s."
+            while not call.done.done() and (left_s := deadline.left_s()) > 0:
+                await asyncio.wait([call.done], timeout=left_s)
+            if call.done.done():
+                return call.done.result()
+            seconds = f"{round(deadline.timeout_s, 2):g} s"
+            message = f"{call.missing} of {batch.rows} rows had no reward after {seconds}."
             if partial:
                 return self._so_far(call, message)
-            raise TimeoutError(message) from None
+            raise TimeoutError(message)
         except WorkersUnavailable as error:
             if partial:
                 return self._so_far(call, str(error))
             raise
         finally:
+            call.done.cancel()
             self._drop(call)
 
     def _drop(self, call: Call) -> None:

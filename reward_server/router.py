@@ -25,7 +25,7 @@ from grpc_status import rpc_status
 from shardward.v1 import scoring_pb2, types_pb2
 
 from reward_server import messages
-from reward_server.batch import Batch, RewardFnInfo, Scores, WorkersUnavailable
+from reward_server.batch import Batch, Deadline, RewardFnInfo, Scores, WorkersUnavailable
 from reward_server.credentials import ClientCredentials
 from reward_server.membership import Membership
 from reward_server.piece_size import PieceSize
@@ -49,6 +49,8 @@ _LOST = (
     grpc.StatusCode.UNAUTHENTICATED,
 )
 _BROKEN = (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN)
+# A worker's clock may end a piece so much too early; before that, its call has been put off.
+_PUT_OFF_S = 0.1
 _MODES = {"train": types_pb2.MODE_TRAIN, "eval": types_pb2.MODE_EVAL}
 logger = logging.getLogger(__name__)
 
@@ -157,17 +159,15 @@ class WorkerRouter:
         """Closes all channels."""
         await self._workers.close()
 
-    async def score(self, batch: Batch, *, timeout_s: float) -> Scores:
+    async def score(self, batch: Batch, *, timeout_s: float | Deadline) -> Scores:
         """Scores every row of a batch; see `Scorer.score`."""
-        deadline = time.monotonic() + timeout_s
         request_id = f"{self._name}/{next(self._ids)}"
         call = RoutedCall(
             batch,
             request_id,
             reward_fns=self.reward_fns,
             reward_fns_digest=self.reward_fns_digest,
-            timeout_s=timeout_s,
-            deadline=deadline,
+            deadline=Deadline.of(timeout_s),
         )
         if batch.rows:
             self._under_way.add(call)
@@ -179,7 +179,7 @@ class WorkerRouter:
     async def _wait(self, call: RoutedCall) -> None:
         try:
             while not call.ended.is_set():
-                left = call.deadline - time.monotonic()
+                left = call.deadline.left_s()
                 if left <= 0:
                     raise self._out_of_time(call)
                 with contextlib.suppress(TimeoutError):
@@ -213,7 +213,7 @@ class WorkerRouter:
             return WorkersUnavailable(
                 f"{text}: no worker of {self._spec} can be reached; {self.problem}."
             )
-        return TimeoutError(f"{text} after {call.timeout_s:.1f} s.")
+        return TimeoutError(f"{text} after {call.deadline.timeout_s:.1f} s.")
 
     def _dispatch(self) -> None:
         """Gives out rows as long as a worker can take some; calls of other callers in turn."""
@@ -252,7 +252,7 @@ class WorkerRouter:
         try:
             response = await worker.stub.Score(
                 request,
-                timeout=max(call.deadline - time.monotonic(), 0.01),
+                timeout=max(call.deadline.left_s(), 0.01),
                 metadata=self._credentials.metadata,
             )
             self._store(worker, piece, response)
@@ -300,7 +300,9 @@ class WorkerRouter:
     def _failed(self, worker: RemoteWorker, piece: Piece, error: grpc.aio.AioRpcError) -> None:
         call, code = piece.call, error.code()
         text = reason(error)
-        if code == grpc.StatusCode.DEADLINE_EXCEEDED:
+        if code == grpc.StatusCode.DEADLINE_EXCEEDED and call.deadline.left_s() > _PUT_OFF_S:
+            self._again(piece)
+        elif code == grpc.StatusCode.DEADLINE_EXCEEDED:
             call.fail(self._out_of_time(call))
         elif code in _LOST or (code in _BROKEN and rpc_status.from_call(error) is None):
             self._workers.lose(worker, text)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from reward_server.batch import Batch
+from reward_server.batch import Batch, Deadline
 from reward_server.pieces import RoutedCall
 
 
@@ -21,7 +21,7 @@ def call(group_ids):
         row_ids=list(range(7)),
         group_ids=None if group_ids is None else np.array(group_ids, np.int64),
     )
-    return RoutedCall(batch, "id", reward_fns=(), reward_fns_digest="", timeout_s=1.0, deadline=1.0)
+    return RoutedCall(batch, "id", reward_fns=(), reward_fns_digest="", deadline=Deadline(1.0))
 
 
 @pytest.mark.parametrize(
