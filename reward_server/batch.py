@@ -95,7 +95,7 @@ def group_starts(group_ids: NDArray[np.int64]) -> NDArray[np.int64]:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RowError:
-    """Why a row has no total reward.
+    """Why a row has no total reward, or no value of a function that is only reported.
 
     Attributes:
         row: index of the row in its batch.
@@ -126,6 +126,8 @@ class Scores:
         score_s: float64 [F], seconds within each function, added up over rows.
         row_s: float64 [b], seconds of each row, or None from workers, which don't send them.
         unfinished: why there are rows without a result; "" if there is none.
+        unweighted_errors: what functions with weight 0 failed with, which fails no row; of a pool
+            only, workers don't send them.
     """
 
     rewards: NDArray[np.float32]
@@ -137,6 +139,7 @@ class Scores:
     score_s: NDArray[np.float64]
     row_s: NDArray[np.float64] | None = None
     unfinished: str = ""
+    unweighted_errors: list[RowError] = dataclasses.field(default_factory=list)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -58,6 +58,8 @@ class Call:
         self._rewards = np.full((batch.rows, functions), np.nan, np.float32)
         self._statuses = np.zeros(batch.rows, np.uint8)
         self._errors: dict[int, RowError] = {}
+        # By row and function.
+        self._unweighted_errors: dict[tuple[int, str], RowError] = {}
         # Rows whose async functions are through, and those of them that failed there.
         self._judged = np.zeros(batch.rows, np.bool_)
         self._judged_errors: dict[int, RowError] = {}
@@ -151,6 +153,11 @@ class Call:
             row = error.row + chunk.start
             if error.row < count and finished[error.row]:
                 self._errors[row] = dataclasses.replace(error, row=row)
+        for error in chunk.unweighted_errors:
+            if error.row < count:
+                row = error.row + chunk.start
+                key = (row, error.reward_fn)
+                self._unweighted_errors[key] = dataclasses.replace(error, row=row)
         for row, error in self._judged_errors.items():
             if chunk.start <= row < chunk.end and finished[row - chunk.start]:
                 self._errors[row] = error
@@ -220,6 +227,7 @@ class Call:
             decode_s=self._decode_s,
             score_s=self._score_s,
             row_s=self._row_s,
+            unweighted_errors=list(self._unweighted_errors.values()),
         )
 
 
@@ -235,6 +243,7 @@ class Chunk:
         end: row after the last; lowered when rows are stolen.
         sent: when it was sent, `time.monotonic`.
         errors: failures reported by the child, by row of the chunk.
+        unweighted_errors: those of functions with weight 0.
         extras: values of extra columns by name, by row of the chunk.
         killed: status and message for the row at fault, once the parent has killed the child.
         suspect: row of the chunk at fault, or -1 if unknown.
@@ -247,6 +256,7 @@ class Chunk:
     end: int
     sent: float
     errors: list[RowError] = dataclasses.field(default_factory=list)
+    unweighted_errors: list[RowError] = dataclasses.field(default_factory=list)
     extras: dict[str, list[tuple[int, float]]] = dataclasses.field(default_factory=dict)
     killed: tuple[RowStatus, str] | None = None
     suspect: int = -1

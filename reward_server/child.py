@@ -347,17 +347,26 @@ class Child:
 
     def _fail(self, rows: ChunkRows, row: int, index: int, status: RowStatus, message: str) -> None:
         # A function that is only reported may fail.
-        if self._functions[index].config.weight and row not in rows.failed:
+        if not self._functions[index].config.weight:
+            self._report(rows, row, index, status, message, kind="unweighted_error")
+        elif row not in rows.failed:
             rows.failed[row] = status
             self._report(rows, row, index, status, message)
 
     def _report(
-        self, rows: ChunkRows, row: int, index: int, status: RowStatus, message: str
+        self,
+        rows: ChunkRows,
+        row: int,
+        index: int,
+        status: RowStatus,
+        message: str,
+        *,
+        kind: str = "error",
     ) -> None:
         # Sent at once: a later row may take the process down.
         self._send(
             {
-                "type": "error",
+                "type": kind,
                 "id": rows.id,
                 "row": row,
                 "function": index,

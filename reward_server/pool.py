@@ -295,14 +295,14 @@ class Pool:
         chunk, kind = self._busy.get(child), frame["type"]
         if chunk is None or chunk.id != frame["id"]:
             return
-        if kind == "error":
+        if kind in ("error", "unweighted_error"):
             error = RowError(
                 row=frame["row"],
                 reward_fn=self._rewards[frame["function"]].name,
                 status=RowStatus(frame["status"]),
                 message=frame["message"],
             )
-            chunk.errors.append(error)
+            (chunk.errors if kind == "error" else chunk.unweighted_errors).append(error)
         elif kind == "extras":
             for name, values in frame["extras"].items():
                 chunk.extras.setdefault(name, []).extend(values)

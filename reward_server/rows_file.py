@@ -36,12 +36,14 @@ class Row:
         text: the line as it was read.
         values: the line's object, with the results once it is scored.
         seconds: how long its functions took, or None if they have not run.
+        unweighted_errors: what functions with weight 0 failed with, which is in no file.
     """
 
     line: int
     text: str
     values: dict[str, Any]
     seconds: float | None = None
+    unweighted_errors: list[str] = dataclasses.field(default_factory=list)
 
     @property
     def columns(self) -> dict[str, Any]:

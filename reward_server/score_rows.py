@@ -305,6 +305,8 @@ def _finish(rows: Sequence[Row], scores: Scores, reward_fns: Sequence[RewardFnIn
         )
         if scores.row_s is not None:
             row.seconds = float(scores.row_s[index])
+    for error in scores.unweighted_errors:
+        rows[error.row].unweighted_errors.append(f"{error.reward_fn}: {error.message}")
 
 
 def _plain(value: np.float32) -> float | None:

@@ -35,7 +35,7 @@ def table(
     left = f", kept: {kept}" if kept else ""
     speed = f", {took_s:.2f} s, {scored / took_s:.0f} rows a second" if took_s else ""
     lines = [f"rows scored: {scored}{left}{speed}", "", *_means(rows, weights)]
-    for part in (_signal(rows, weights), _failed(rows), _slowest(rows)):
+    for part in (_signal(rows, weights), _failed(rows), _unweighted(rows), _slowest(rows)):
         lines += ["", *part] if part else []
     return "\n".join(lines)
 
@@ -103,21 +103,36 @@ def _failed(rows: Sequence[Row]) -> list[str]:
         f"failed {reason}: {count} of {len(rows)} rows ({count / len(rows):.1%})"
         for reason, count in reasons.most_common()
     ]
-    kinds: dict[str, list[Row]] = {}
-    for row in failed:
-        kinds.setdefault(_kind(row), []).append(row)
+    found = [(row.line, str(row.values["status"]), str(row.values["error"])) for row in failed]
+    return [*lines, *_by_message(found)]
+
+
+def _unweighted(rows: Sequence[Row]) -> list[str]:
+    """Says what functions with weight 0 failed with."""
+    failed = [row for row in rows if row.unweighted_errors]
+    if not failed:
+        return []
+    found = [(row.line, "", message) for row in failed for message in row.unweighted_errors]
+    share = f"{len(failed)} of {len(rows)} rows ({len(failed) / len(rows):.1%})"
+    return [f"failed with weight 0, which fails no row: {share}", *_by_message(found)]
+
+
+def _by_message(failures: Sequence[tuple[int, str, str]]) -> list[str]:
+    """Counts failures: line, status and message of each.
+
+    Quoted texts don't tell messages apart: they are others in each row.
+    """
+    kinds: dict[str, list[tuple[int, str, str]]] = {}
+    for failure in failures:
+        kinds.setdefault(_QUOTED.sub("'...'", " ".join(failure[1:])), []).append(failure)
     most = sorted(kinds.values(), key=len, reverse=True)
+    lines = []
     for same in most[:_FAILURES]:
+        line, _, message = same[0]
         more = f" and {len(same) - 1} more" if len(same) > 1 else ""
-        message = printable(str(same[0].values["error"]), _SHOWN)
-        lines.append(f"  line {same[0].line}{more}: {message}")
+        lines.append(f"  line {line}{more}: {printable(message, _SHOWN)}")
     rest = sum(map(len, most[_FAILURES:]))
     return [*lines, f"  and {rest} with other messages"] if rest else lines
-
-
-def _kind(row: Row) -> str:
-    """The message without what is quoted in it, which is another in each row."""
-    return _QUOTED.sub("'...'", f"{row.values.get('status')} {row.values.get('error')}")
 
 
 def _slowest(rows: Sequence[Row]) -> list[str]:

@@ -131,6 +131,38 @@ def test_the_summary_says_what_a_training_would_learn_from(tmp_path):
     assert "rows scored: 4, kept: 5" in score(out, *flags, "--only-failed", code=1)
 
 
+def test_failures_of_functions_without_weight(tmp_path):
+    """They fail no row, and the summary says how many there are and what was raised."""
+    (tmp_path / "fns.py").write_text(
+        "def size(completions, **_):\n    return [float(len(c)) for c in completions]\n"
+        "def number(completions, **_):\n    return [float(c) for c in completions]\n"
+        "async def slow(completion):\n"
+        "    import asyncio\n    await asyncio.sleep(600 * (completion == '3'))\n    return 1.0\n"
+        "def first(completions, **_):\n    return [1 / int(completions[0])] * len(completions)\n",
+        encoding="utf-8",
+    )
+    (tmp_path / "r.toml").write_text(
+        '[[reward]]\nfn = "fns.py:size"\n'
+        '[[reward]]\nfn = "fns.py:number"\nweight = 0\n'
+        '[[reward]]\nfn = "fns.py:slow"\nper = "row"\nweight = 0\ntimeout_s = 0.5\n'
+        '[[reward]]\nfn = "fns.py:first"\nper = "group"\nweight = 0\n',
+        encoding="utf-8",
+    )
+    rows = [
+        {"prompt": p, "completion": c}
+        for p, c in zip("ppqrr", ["x", "y", "3", "0", "1"], strict=True)
+    ]
+    file, out = write(tmp_path / "rows.jsonl", rows), tmp_path / "out.jsonl"
+    printed = score(file, "--rewards", tmp_path / "r.toml", "--out", out)
+    assert [row["reward"] for row in read(out)] == [1.0] * 5
+    assert "failed with weight 0, which fails no row: 5 of 5 rows (100.0%)" in printed
+    assert "line 1 and 1 more: number: ValueError: could not convert" in printed
+    assert "line 1 and 1 more: first: ValueError: invalid literal" in printed
+    assert "line 4 and 1 more: first: ZeroDivisionError" in printed
+    assert "line 3: slow: ran longer than 0.5 s" in printed
+    assert "failed ERROR" not in printed
+
+
 def test_only_failed_rows_are_scored_again(tmp_path, files):
     """Rows with a reward keep their lines to the byte; the file may be its own output."""
     rows = texts("ab", "raise", "hello")
