@@ -54,6 +54,7 @@ def score_file(
     """
     rows = rows_file.read(file)
     chosen = _failed(rows, rewards) if only_failed else rows
+    had_rewards = sum(row.reward is not None for row in chosen) if only_failed else 0
     progress = _Progress(len(chosen))
     # Before the work: a folder that does not exist must not cost it.
     draft = rows_file.draft(out) if out is not None else None
@@ -77,6 +78,7 @@ def score_file(
             weights=weights,
             scored=scoring.scored,
             kept=len(rows) - len(chosen),
+            why=_why(had_rewards, len(chosen), rewards),
             took_s=scoring.took_s,
         )
     )
@@ -115,6 +117,14 @@ def _say_what_is_left(scoring: Scoring, rows: int, out: Path | None) -> None:
     elif out is not None:
         how += f" {out} is as it was."
     _tell(how)
+
+
+def _why(had_rewards: int, rows: int, rewards: RewardsConfig) -> str:
+    """Says why rows are scored again that did not fail, or ""."""
+    if not had_rewards:
+        return ""
+    name = next(function.name for function in rewards.functions if function.per == "group")
+    return f"{rows - had_rewards} had failed; {name!r} sees whole groups, which are scored again"
 
 
 def _failed(rows: list[Row], rewards: RewardsConfig) -> list[Row]:

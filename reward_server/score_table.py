@@ -21,7 +21,13 @@ _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 
 
 def table(
-    rows: Sequence[Row], *, weights: Mapping[str, float], scored: int, kept: int, took_s: float
+    rows: Sequence[Row],
+    *,
+    weights: Mapping[str, float],
+    scored: int,
+    kept: int,
+    took_s: float,
+    why: str = "",
 ) -> str:
     """Makes the summary.
 
@@ -31,10 +37,12 @@ def table(
         scored: rows that were scored now.
         kept: rows that were left as they are.
         took_s: seconds that this took.
+        why: why these rows were scored, where that is not plain.
     """
     left = f", kept: {kept}" if kept else ""
     speed = f", {took_s:.2f} s, {scored / took_s:.0f} rows a second" if took_s else ""
-    lines = [f"rows scored: {scored}{left}{speed}", "", *_means(rows, weights)]
+    lines = [f"rows scored: {scored}{left}{speed}", *([why] if why else [])]
+    lines += ["", *_means(rows, weights)]
     for part in (_signal(rows, weights), _failed(rows), _unweighted(rows), _slowest(rows)):
         lines += ["", *part] if part else []
     return "\n".join(lines)

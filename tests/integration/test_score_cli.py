@@ -182,6 +182,7 @@ def test_only_failed_rows_are_scored_again(tmp_path, files):
     assert json.loads(after[1])["reward"] == 3.0
     assert json.loads(after[1])["error"] is None
     assert "rows scored: 1, kept: 2" in printed
+    assert "had failed" not in printed
     assert stat.S_IMODE(file.stat().st_mode) == 0o640
     assert "rows scored: 0, kept: 3" in score(file, *flags, "--only-failed")
     assert file.read_text(encoding="utf-8").splitlines() == after
@@ -313,7 +314,9 @@ def test_functions_see_whole_groups(tmp_path):
     assert [row["reward"] for row in scored] == [None, third, 0.5, 1.0, third, third]
     scored[2]["completion"] = "fine"
     write(file, [*scored, {"prompt": "p", "completion": "d", "group_id": 1}])
-    assert "rows scored: 3, kept: 4" in score(*flags, "--only-failed")
+    printed = score(*flags, "--only-failed")
+    assert "rows scored: 3, kept: 4" in printed
+    assert "\n2 had failed; 'share' sees whole groups, which are scored again\n" in printed
     assert [row["reward"] for row in read(file)] == [third, third, third, 1.0, third, third, third]
     write(file, [rows[0], {**rows[2], "extra": 1}])
     assert "line 2: must have the keys of the rows of its group" in score(*flags, code=3)
