@@ -50,6 +50,8 @@ _FORMS = {"tag": "<score>NUMBER</score>", "json": '{"score": NUMBER} and nothing
 _TAG = re.compile(r"<score>(.*?)</score>", re.DOTALL)
 _NUMBER = re.compile(r"-?[0-9]{1,9}(\.[0-9]{1,9})?")
 _ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# Short words in capitals, as nobody's key is.
+_PLAIN_NAME = re.compile(r"[A-Z]{1,12}[0-9]{0,2}(_[A-Z]{0,12}[0-9]{0,2}){0,5}")
 
 
 class JudgeError(Exception):
@@ -342,8 +344,9 @@ def _key(name: str) -> str:
         return ""
     key = os.environ.get(name, "") if _ENVIRONMENT_NAME.fullmatch(name) else ""
     if not key:
-        # The value is not shown: it may be the key itself.
-        raise ValueError("`api_key_env` must name an environment variable that is set; it is not.")
+        # What may be the key itself is not shown.
+        shown = f", got {name}" if _PLAIN_NAME.fullmatch(name) else "; it is not"
+        raise ValueError(f"`api_key_env` must name an environment variable that is set{shown}.")
     return key.strip()
 
 
