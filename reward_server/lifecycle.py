@@ -23,8 +23,9 @@ from reward_server.batch import Scorer
 from reward_server.channel import HEALTH_OPTIONS, SERVER_OPTIONS
 from reward_server.decode import Tokenizer
 from reward_server.handler import Handler
-from reward_server.listen import Listen, socket_lock
+from reward_server.listen import Listen
 from reward_server.metrics import metrics_port
+from reward_server.unix_socket import hold
 
 LAME_DUCK_S = 0.5
 # Health service that says only that the process lives: no reason to end it is that others don't.
@@ -69,7 +70,7 @@ async def run(
     Raises:
         StartError: the process can't start; the message says what to change.
     """
-    with socket_lock(listen.address):
+    with hold(listen.address) as path:
         interceptors = listen.credentials.interceptors()
         server = grpc.aio.server(interceptors=interceptors, options=SERVER_OPTIONS)
         health = grpc_health.aio.HealthServicer()
@@ -89,7 +90,7 @@ async def run(
                 starting.cancel()
                 return
             starting.result()
-            address = listen.bind(server)
+            address = listen.bind(server, path)
             async with _health_port(listen, health), metrics_port(listen, handler):
                 await server.start()
                 for name in ("", service.name, ALIVE):

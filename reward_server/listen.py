@@ -4,20 +4,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import fcntl
 import logging
 import os
-import socket
-from collections.abc import Iterator
-from pathlib import Path
 
 import grpc
-from shardward.addresses import SOCKET_PATH_BYTES, is_local
+from shardward.addresses import is_local
 
 from reward_server.batch import StartError
 from reward_server.credentials import ServerCredentials
+from reward_server.unix_socket import SocketPath
 
 logger = logging.getLogger(__name__)
 
@@ -65,12 +61,20 @@ class Listen:
                 " --tls-cert and --tls-key, or say --insecure-bind to listen there all the same."
             )
 
-    def bind(self, server: grpc.aio.Server) -> str:
+    def bind(self, server: grpc.aio.Server, path: SocketPath | None) -> str:
         """Binds the address and warns if everybody may use it; returns it with its real port.
+
+        Args:
+            server: that is to listen.
+            path: of the unix socket, held; None for another address.
 
         Raises:
             StartError: it is taken.
         """
+        if path is not None:
+            _bind(server, "--listen", path.bind_address, None)
+            path.publish()
+            return self.address
         tls = self.credentials.for_port() if self.credentials.has_tls else None
         address = _bind(server, "--listen", self.address, tls)
         if not is_local(address):
@@ -95,58 +99,6 @@ class Listen:
             StartError: it is taken.
         """
         return _bind(server, "--health-listen", self.health_address or "", None)
-
-
-@contextlib.contextmanager
-def socket_lock(listen: str) -> Iterator[None]:
-    """Holds the lock of a unix socket: a live one is never taken over, a stale one is replaced."""
-    if not listen.startswith("unix:"):
-        yield
-        return
-    path = _socket_path(listen)
-    try:
-        descriptor = os.open(f"{path}.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise StartError(f"`--listen` must be in a folder that can be written: {error}.") from error
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise StartError(
-                f"`--listen` must be free: another server holds {path}."
-                " Stop it or take another path."
-            ) from None
-        _check_dead(path)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _socket_path(listen: str) -> Path:
-    text = listen.removeprefix("unix:").removeprefix("//")
-    path = Path(text)
-    if len(os.fsencode(path)) > SOCKET_PATH_BYTES:
-        raise StartError(f"`--listen` must have at most {SOCKET_PATH_BYTES} bytes, got {path}.")
-    if not text or text.endswith("/") or path.is_dir():
-        raise StartError(f"`--listen` must name a socket, unix:PATH, got {listen!r}.")
-    if path.exists() and not path.is_socket():
-        raise StartError(f"`--listen` must be free: {path} is no socket. Take another path.")
-    return path
-
-
-def _check_dead(path: Path) -> None:
-    """Refuses a socket that somebody answers at: the file of a lock may have been removed."""
-    with socket.socket(socket.AF_UNIX) as probe:
-        probe.setblocking(False)
-        try:
-            probe.connect(os.fspath(path))
-        except (FileNotFoundError, ConnectionRefusedError):
-            return
-        except OSError:  # a full queue, or another user's
-            pass
-    raise StartError(
-        f"`--listen` must be free: another server answers at {path}. Stop it or take another path."
-    )
 
 
 def _host(flag: str, address: str) -> str:

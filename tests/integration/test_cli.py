@@ -205,6 +205,24 @@ def test_drain_is_bounded_and_check_sees_it(tmp_path, serve):
             assert isinstance(call.exception(), grpc.RpcError)
 
 
+def test_a_server_that_stops_leaves_the_socket_of_another(tmp_path, serve):
+    """A cleaner of /tmp removed socket and lock, so that another server could take the path."""
+    path = f"unix:{tmp_path}/s"
+    with service.command(*serve(path)) as first:
+        first.ready()
+        assert sorted(file.name for file in tmp_path.glob("s*")) == ["s", "s.lock"]
+        for name in ("s", "s.lock"):
+            (tmp_path / name).unlink()
+        with service.command(*serve(path)) as second:
+            second.ready()
+            assert first.end() == 0
+            rewards = score(path, service.request(["ab"])).rewards
+            assert service.totals(rewards).tolist() == [2]
+            assert "another server holds" in run(*serve(path)).stderr
+            assert second.end() == 0
+    assert not list(tmp_path.glob("s*"))
+
+
 def test_sigterm_while_starting(tmp_path):
     """A server that still waits for its workers ends at once."""
     folder = service.write_files(tmp_path / "files")
@@ -249,7 +267,7 @@ def test_servers_and_workers_by_command_line(tmp_path, files):
     [
         (["--listen", "0.0.0.0:0"], "--insecure-bind"),
         (["--listen", "nowhere"], "`--listen` must be unix:PATH or HOST:PORT"),
-        (["--listen", "unix:/" + "x" * 120], "at most 107 bytes"),
+        (["--listen", "unix:/" + "x" * 120], "at most 103 bytes"),
         (["--listen", "unix:/no/such/folder/s"], "must be in a folder that can be written"),
         (["--tokenizer", "/no/such/file"], "tokenizer"),
         (["--rewards", "/no/such/file"], "/no/such/file must be a readable file"),
@@ -284,6 +302,7 @@ def test_a_function_that_does_not_load_ends_with_code_3(tmp_path, files):
     done = run("serve", "--listen", f"unix:{tmp_path}/s", *service.files(wrong), "--slots", "1")
     assert done.returncode == cli.EXIT_CONFIG
     assert "no_module" in done.stderr
+    assert not list(tmp_path.glob("s*"))
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "s").exists()
 
