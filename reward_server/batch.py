@@ -42,7 +42,7 @@ class Batch:
 
     Attributes:
         completion_ids: int32 [sum of completion_lengths], rows concatenated.
-        completion_lengths: int64 [b]; zeros when the completions come as text.
+        completion_lengths: int64 [b]; zeros when the completions come as text only.
         completions: b texts, or None when they come as ids. A pool takes either, workers only ids.
             A pool whose functions all have `messages = true` takes chats, too, also as prompts.
         prompts: b texts, or None when the prompts come as ids.

@@ -120,6 +120,7 @@ class Call:
             "rows": end - start,
             "judged": np.flatnonzero(self._judged[start:end]).tolist(),
             "completions": None if texts is None else texts[start:end],
+            "has_ids": texts is None or batch.completion_ids.size > 0,
             "prompts": None if batch.prompts is None else batch.prompts[start:end],
             "prefixes": prefixes[start:end] if prefixes else None,
             "columns": {name: values[start:end] for name, values in self._columns.items()},

@@ -38,6 +38,7 @@ class ChunkRows:
         self.columns: dict[str, list[Any]] = header["columns"]
         self.given: dict[str, Any] = {"mode": header["mode"], "step": header["step"]}
         self.completions: list[str | Chat] | None = header["completions"]
+        self._has_ids: bool = header["has_ids"]
         self.prompts: list[str | Chat] | None = header["prompts"]
         self.prefixes: list[str] | None = header["prefixes"]
         numbers = np.frombuffer(binary, np.int32)
@@ -105,7 +106,7 @@ class ChunkRows:
         return columns
 
     def _check_ids(self, function: registry.RewardFn) -> None:
-        if self.completions is not None and "completion_ids" in function.given:
+        if not self._has_ids and "completion_ids" in function.given:
             raise ValueError("it takes completion_ids, and the row has a text instead")
 
     def _log_group(self, start: int, name: str, values: Any) -> None:

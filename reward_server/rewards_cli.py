@@ -105,14 +105,10 @@ def show_built_in(name: str) -> str:
 
 def _worked(found: _BuiltIn) -> str:
     rows = [
-        Row(
-            line=number,
-            text="",
-            values={
-                "prompt": example.get("prompt", ""),
-                "completion": example.get("completion", ""),
-                **example.get("columns", {}),
-            },
+        Row.of_text(
+            number,
+            example.get("completion", ""),
+            {"prompt": example.get("prompt", ""), **example.get("columns", {})},
         )
         for number, example in enumerate(found.examples(), 1)
     ]

@@ -45,6 +45,16 @@ class Row:
     seconds: float | None = None
     unweighted_errors: list[str] = dataclasses.field(default_factory=list)
 
+    @classmethod
+    def of_text(cls, line: int, completion: str, values: dict[str, Any]) -> Row:
+        """Makes a row that stands in no file; its token ids are the bytes of the completion."""
+        ids = list(completion.encode("utf-8", "surrogatepass"))
+        return cls(
+            line=line,
+            text="",
+            values={**values, "completion": completion, "completion_ids": ids},
+        )
+
     @property
     def columns(self) -> dict[str, Any]:
         """Dataset columns: all keys that have no meaning of their own."""

@@ -257,7 +257,10 @@ def _batch(
     first = rows[0].values
     columns = [row.columns for row in rows]
     lengths, ids = np.zeros(len(rows), np.int64), np.zeros(0, np.int32)
-    if "completion_ids" in first:
+    if "completion_ids" in first and "completion" in first:  # of no file, see `Row.of_text`
+        lengths = np.array([len(row.values["completion_ids"]) for row in rows], np.int64)
+        ids = np.array([i for row in rows for i in row.values["completion_ids"]], np.int32)
+    elif "completion_ids" in first:
         if tokenizer is None:
             raise ConfigError(
                 f"line {rows[0].line}: `completion_ids` must come with `--tokenizer`."

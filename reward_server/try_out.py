@@ -242,15 +242,10 @@ class _Example:
     def rows(self, groups: Sequence[Sequence[str]]) -> list[Row]:
         """Rows of these groups."""
         return [
-            Row(
-                line=next(_NUMBERS),
-                text="",
-                values={
-                    "prompt": self.probe.prompt,
-                    "completion": text,
-                    "group_id": group,
-                    **self.probe.columns,
-                },
+            Row.of_text(
+                next(_NUMBERS),
+                text,
+                {"prompt": self.probe.prompt, "group_id": group, **self.probe.columns},
             )
             for group, texts in ((next(_NUMBERS), texts) for texts in groups)
             for text in texts

@@ -92,6 +92,7 @@ def test_a_built_in_function_is_explained(name):
         assert re.search(r"can't be run: .*`(?:model|path)` must be", examples)
     else:
         assert len(shown) >= 3
+        assert "error: it takes completion_ids" not in examples
 
 
 def test_values_of_examples_are_computed():
@@ -165,6 +166,15 @@ def test_without_an_example(mine):
     assert set(found.values()) == {"3.0"}
     # Nothing to read was given, so that hostile texts come alone.
     assert len(found) == 14
+
+
+def test_functions_of_token_ids():
+    """Without a tokenizer the bytes of the text stand for its tokens."""
+    printed = run("test", "length_penalty")
+    found = outcomes(printed)
+    assert found["empty"] == "0.0"
+    assert found["1 MB of letters"] == "-1.0"
+    assert "\n0 of 26 inputs failed" in printed
 
 
 def test_functions_of_one_row_and_async(mine):
