@@ -105,7 +105,8 @@ class Call:
     def _check_open(self) -> None:
         if self.closed.is_set():
             raise RewardError(
-                f"the call to the reward server at {self.endpoint} ended: the client was closed."
+                f"the call {self.request_id or 'GetInfo'} to the reward server at {self.endpoint}"
+                " ended: the client was closed."
                 " Close it after the last rewards.",
                 reason="CLIENT_CLOSED",
                 request_id=self.request_id,

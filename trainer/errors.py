@@ -148,7 +148,7 @@ def from_rpc_error(
     code, text, details = error.code(), cause(error), status_details(error)
     hopeless = explain(error.details() or "", endpoint)
     kind: type[RewardError] = RewardError
-    rows = f" (rows {row_ids[0]}..{row_ids[-1]})" if row_ids else ""
+    rows = f" (rows {row_ids[0]}..{row_ids[-1]}, request {request_id})" if row_ids else ""
     where = f"reward server at {endpoint}{rows}"
     tried = f"{attempts} attempt{'s' * (attempts != 1)} in {waited_s:.1f} s"
     if code == grpc.StatusCode.DEADLINE_EXCEEDED and row_ids:

@@ -110,6 +110,7 @@ def closed_error(waiting):
     with pytest.raises(RewardError, match="ended: the client was closed") as error:
         waiting.result(20)
     assert error.value.reason == "CLIENT_CLOSED"
+    assert f"the call {error.value.request_id} to" in str(error.value)
     assert error.value.request_id
 
 
@@ -143,8 +144,10 @@ def test_notice_of_a_long_wait_names_the_failure(tmp_path, caplog, monkeypatch):
     """While nothing answers, a line now and then says what is waited for, how long, and why."""
     monkeypatch.setattr(calls, "NOTICE_S", 0.5)
     client = RewardClient(f"unix:{tmp_path}/none", timeout_s=2)
-    with contextlib.closing(client), pytest.raises(Unavailable, match="No such file"):
+    with contextlib.closing(client), pytest.raises(Unavailable, match="No such file") as error:
         client.score(service.local_rollouts(ROWS))
+    assert f"(rows 0..3, request {error.value.request_id})" in str(error.value)
+    assert error.value.request_id
     lines = [r.getMessage() for r in caplog.records if r.name == "trainer.calls"]
     assert 2 <= len(lines) <= 5
     for part in ("rows=0..3", f"endpoint=unix:{tmp_path}/none", "failure=No such file", "left_s="):
