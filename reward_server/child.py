@@ -27,6 +27,7 @@ from typing import Any, NoReturn
 from reward_server import config, decode, frames, registry
 from reward_server.batch import RowStatus
 from reward_server.child_rows import ChunkRows
+from reward_server.reward_fns import guard
 from reward_server.routes import Routes
 from reward_server.shared_memory import Clock, Shared, Word
 from reward_server.trace import SIGNAL
@@ -65,6 +66,7 @@ class Child:
         if start["show_output"]:
             _show_output()
         self._functions: list[registry.RewardFn] = []
+        guard.install()
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def load(self) -> bool:
@@ -141,7 +143,7 @@ class Child:
         """Scores a function's probe row or group; returns what is wrong with it, or None."""
         try:
             arguments, rows = function.probe_arguments()
-            result = function.call(**arguments)
+            result = function.bare(**arguments)
             if function.is_async:
                 result = self._event_loop().run_until_complete(
                     asyncio.wait_for(result, function.config.timeout_s)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from reward_server import fn_digest, reward_files, reward_fns
 from reward_server.config import ConfigError, Probe, RewardFnConfig, is_file, near
 from reward_server.loaded import Loaded
+from reward_server.reward_fns import guard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -55,7 +56,9 @@ class RewardFn:
 
     Attributes:
         config: its entry of the rewards file.
-        call: the function.
+        call: the function; a built-in one in its guard.
+        bare: the function without the guard, which would take a wrong setting for a completion that
+            cannot be graded.
         is_async: whether it is a coroutine function.
         required_columns: columns without a default.
         columns: columns to hand over, or None for all.
@@ -71,6 +74,7 @@ class RewardFn:
 
     config: RewardFnConfig
     call: Callable[..., Any]
+    bare: Callable[..., Any]
     is_async: bool
     required_columns: tuple[str, ...]
     columns: tuple[str, ...] | None
@@ -330,7 +334,8 @@ def describe(call: Callable[..., Any], entry: RewardFnConfig, probe: Probe | Non
     unwrapped = inspect.unwrap(call)
     return RewardFn(
         config=entry,
-        call=taken,
+        call=_guarded(taken, unwrapped, entry),
+        bare=taken,
         is_async=inspect.iscoroutinefunction(call)
         or inspect.iscoroutinefunction(getattr(call, "__call__", None)),  # noqa: B004
         required_columns=required,
@@ -347,6 +352,15 @@ def describe(call: Callable[..., Any], entry: RewardFnConfig, probe: Probe | Non
         has_probe=probe is not None,
         file=getattr(getattr(unwrapped, "__code__", None), "co_filename", ""),
     )
+
+
+def _guarded(
+    call: Callable[..., Any], function: Callable[..., Any], entry: RewardFnConfig
+) -> Callable[..., Any]:
+    package, _, module = getattr(function, "__module__", "").rpartition(".")
+    if package != reward_fns.__name__ or module in reward_fns.JUDGES:
+        return call
+    return guard.Guarded(call, name=entry.name, row_s=entry.timeout_s)
 
 
 def columns_and_params(

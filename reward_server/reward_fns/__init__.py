@@ -7,6 +7,9 @@ Each module has an `EXAMPLE`: a row that a child scores when it starts.
 
 _HERE = "reward_server.reward_fns"
 
+# Their verdict is another's: an endpoint that fails, or a model that can't be run, is no verdict.
+JUDGES = frozenset({"llm_judge", "reward_model"})
+
 BUILT_IN: dict[str, str] = {
     "arithmetic": f"{_HERE}.arithmetic:arithmetic",
     "boxed_number": f"{_HERE}.boxed_number:boxed_number",

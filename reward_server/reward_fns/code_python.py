@@ -9,6 +9,8 @@ import re
 import threading
 from typing import Any
 
+from reward_server.grading_errors import BadParameter
+from reward_server.reward_fns import guard
 from reward_server.sandbox import checks
 from reward_server.sandbox.grading import count_passed
 from reward_server.sandbox.sandbox import Sandbox, SandboxError
@@ -69,16 +71,16 @@ def code_python(
     The code is the last block of the answer that is fenced as Python, else the last without a
     language, else the whole text; a fence that is not closed ends with the text. The answer comes
     after the last `</think>`; an unclosed think block earns 0.0, and so do code that does not
-    compile and a test that runs longer than `test_timeout_s` (make `timeout_s` of the entry larger
-    by as much as all tests may take). No tests, or tests that cannot be run, raise, so the row has
-    an error and no reward.
+    compile and a test that runs longer than `test_timeout_s`. Tests that have not ended after 80 %
+    of the entry's `timeout_s` fail, too: make it larger than all tests of a right solution take.
+    No tests, or tests that cannot be run, raise, so the row has an error and no reward.
 
     Example:
         `code_python(["4?"], ["print(4)"], [[{"type": "stdin_stdout", "output": "4"}]])` gives
         `[1.0]`.
     """
     if credit not in _CREDITS:
-        raise ValueError(f"`credit` must be one of {', '.join(_CREDITS)}, got {credit!r}.")
+        raise BadParameter(f"`credit` must be one of {', '.join(_CREDITS)}, got {credit!r}.")
     rewards: list[float] = []
     for completion, row in zip(completions, tests, strict=True):
         wanted = checks.read(row)
@@ -103,7 +105,14 @@ def _passed(kind: str, code: str, tests: list[checks.Test], timeout_s: float, *,
     if not code.strip():
         return 0
     try:
-        return count_passed(_sandboxes[kind], code, tests, timeout_s=timeout_s, stop=stop)
+        return count_passed(
+            _sandboxes[kind],
+            code,
+            tests,
+            timeout_s=timeout_s,
+            total_s=guard.remaining_s(),
+            stop=stop,
+        )
     except SandboxError:
         # The next row gets a new one.
         _sandboxes.pop(kind).close()

@@ -7,6 +7,7 @@ from __future__ import annotations
 import math as functions
 from typing import Any
 
+from reward_server.grading_errors import BadParameter
 from reward_server.reward_fns.mathematics import math
 
 EXAMPLE: dict[str, Any] = {
@@ -56,7 +57,7 @@ def cosine_length(
         `cosine_length([""], [r"\boxed{4}"], ["4"], [[1] * 2048])` gives `[0.75]`.
     """
     if max_tokens < 1:
-        raise ValueError(f"`max_tokens` must be at least 1, got {max_tokens}.")
+        raise BadParameter(f"`max_tokens` must be at least 1, got {max_tokens}.")
     rewards: list[float | None] = []
     right = math(prompts, completions, answer)
     for is_right, ids in zip(right, completion_ids, strict=True):

@@ -4,10 +4,12 @@
 
 from __future__ import annotations
 
+from reward_server.grading_errors import NotTheCompletionError
+
 _SHOWN = 60
 
 
-class BadGold(ValueError):  # noqa: N818 - the name is what the trainer's log shows
+class BadGold(NotTheCompletionError, ValueError):  # noqa: N818 - the name is what the trainer's log shows
     """The reference of a row cannot be graded against: an error of the data, neither 0 nor 1.
 
     Args:

@@ -51,7 +51,7 @@ def gsm8k(
         `gsm8k(["3+4?"], ["#### $7.00"], ["7"])` gives `[1.0]`.
     """
     return [
-        float(_found(completion) == _gold(gold))
+        float(_gold(gold) == _found(completion))
         for completion, gold in zip(completions, answer, strict=True)
     ]
 

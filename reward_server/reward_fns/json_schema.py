@@ -12,6 +12,7 @@ from typing import Any
 import jsonschema
 import referencing
 from jsonschema.protocols import Validator
+from referencing.jsonschema import DRAFT202012
 
 from reward_server.reward_fns._extract import final_text, last_tag
 from reward_server.reward_fns.errors import BadGold
@@ -42,7 +43,8 @@ def json_schema(
     references to other documents are not fetched.
 
     Raises:
-        BadGold: `schema` is no valid schema, or refers to another document.
+        BadGold: `schema` is no valid schema, has a pattern that Python does not read, or refers to
+            another document.
 
     Example:
         `json_schema(["?"], ["[1]"], [{"type": "array"}])` gives `[1.0]`.
@@ -56,14 +58,7 @@ def json_schema(
         except (ValueError, RecursionError):
             rewards.append(0.0)
             continue
-        try:
-            rewards.append(float(validator.is_valid(value)))
-        except referencing.exceptions.Unresolvable as error:
-            raise BadGold(
-                "schema", f"a schema without outside references ({error})", item
-            ) from None
-        except RecursionError:
-            rewards.append(0.0)
+        rewards.append(float(validator.is_valid(value)))
     return rewards
 
 
@@ -86,8 +81,32 @@ def _validator(text: str) -> Validator:
         reason = str(error).partition("\n")[0]
         raise BadGold("schema", f"a valid JSON Schema ({reason})", text) from None
     # The default registry would fetch what a schema refers to.
-    validator: Validator = kind(schema, registry=referencing.Registry())
+    registry: referencing.Registry[Any] = referencing.Registry()
+    resource = referencing.Resource.from_contents(schema, default_specification=DRAFT202012)
+    _check(resource, registry.resolver_with_root(resource), text)
+    validator: Validator = kind(schema, registry=registry)
     return validator
+
+
+def _check(resource: referencing.Resource[Any], resolver: Any, text: str) -> None:
+    """Looks at what the check of a schema leaves out until some value comes to it."""
+    contents = resource.contents
+    if isinstance(contents, dict):
+        try:
+            for name in ("$ref", "$dynamicRef"):
+                if isinstance(reference := contents.get(name), str):
+                    resolver.lookup(reference)
+            for pattern in (contents.get("pattern"), *contents.get("patternProperties", ())):
+                if isinstance(pattern, str):
+                    re.compile(pattern)
+        except referencing.exceptions.Unresolvable as error:
+            raise BadGold(
+                "schema", f"a schema without outside references ({error})", text
+            ) from None
+        except re.error as error:
+            raise BadGold("schema", f"a schema with patterns of Python ({error})", text) from None
+    for part in resource.subresources():
+        _check(part, resolver.in_subresource(part), text)
 
 
 def _value(text: str) -> Any:

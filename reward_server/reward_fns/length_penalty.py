@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from reward_server.grading_errors import BadParameter
+
 EXAMPLE: dict[str, Any] = {"prompt": "What is 2+2?", "completion": "4", "columns": {}}
 
 
@@ -33,6 +35,6 @@ def length_penalty(
         `length_penalty([""], [""], [[1] * 1024])` gives `[-0.25]`.
     """
     if not 0 <= free_tokens < max_tokens:
-        raise ValueError(f"`free_tokens` must be in 0 to {max_tokens - 1}, got {free_tokens}.")
+        raise BadParameter(f"`free_tokens` must be in 0 to {max_tokens - 1}, got {free_tokens}.")
     span = max_tokens - free_tokens
     return [-min(1.0, max(0, len(ids) - free_tokens) / span) for ids in completion_ids]

@@ -7,6 +7,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
+from reward_server.grading_errors import BadParameter
 from reward_server.reward_fns import _evaluate
 from reward_server.reward_fns._extract import final_text, find_answer
 from reward_server.reward_fns._normalize import Unreadable, normalize
@@ -51,6 +52,8 @@ def numeric_tolerance(
     Example:
         `numeric_tolerance(["pi?"], [r"\boxed{3.14}"], [3.14159])` gives `[1.0]`.
     """
+    relative = _tolerance("relative_tolerance", relative_tolerance)
+    absolute = _tolerance("absolute_tolerance", absolute_tolerance)
     rewards: list[float | None] = []
     for completion, gold in zip(completions, answer, strict=True):
         is_scalar = isinstance(gold, str | int | float) and not isinstance(gold, bool)
@@ -60,7 +63,7 @@ def numeric_tolerance(
         text = final_text(completion)
         answer_text = None if text is None else find_answer(text)
         found = None if answer_text is None else _read(answer_text)
-        allowed = max(Fraction(absolute_tolerance), Fraction(relative_tolerance) * abs(expected[0]))
+        allowed = max(absolute, relative * abs(expected[0]))
         rewards.append(
             float(
                 found is not None
@@ -69,6 +72,15 @@ def numeric_tolerance(
             )
         )
     return rewards
+
+
+def _tolerance(name: str, value: float) -> Fraction:
+    try:
+        if (tolerance := Fraction(value)) >= 0:
+            return tolerance
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise BadParameter(f"`{name}` must be a finite number >= 0, got {value!r}.")
 
 
 def _read(text: str) -> tuple[Fraction, str] | None:

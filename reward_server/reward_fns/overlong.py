@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from reward_server.grading_errors import BadParameter
+
 EXAMPLE: dict[str, Any] = {"prompt": "What is 2+2?", "completion": "4", "columns": {}}
 
 
@@ -43,11 +45,11 @@ def overlong(
         `overlong([""], [""], [[1] * 18432])` gives `[-0.5]`.
     """
     if not 0 < cache_tokens <= max_tokens:
-        raise ValueError(f"`cache_tokens` must be in 1 to {max_tokens}, got {cache_tokens}.")
+        raise BadParameter(f"`cache_tokens` must be in 1 to {max_tokens}, got {cache_tokens}.")
     if not penalty >= 0:
-        raise ValueError(f"`penalty` must be >= 0, got {penalty}.")
+        raise BadParameter(f"`penalty` must be >= 0, got {penalty}.")
     if unit not in ("tokens", "characters"):
-        raise ValueError(f'`unit` must be "tokens" or "characters", got {unit!r}.')
+        raise BadParameter(f'`unit` must be "tokens" or "characters", got {unit!r}.')
     expected = max_tokens - cache_tokens
     counted = completion_ids if unit == "tokens" else completions
     shares = [min(0.0, (expected - len(completion)) / cache_tokens) for completion in counted]

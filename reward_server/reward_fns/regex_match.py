@@ -32,7 +32,7 @@ def regex_match(
     Contract: the completion, up to its first end token and after its last closing think tag (an
     unclosed think block earns 0.0), without white space at its ends. The expression is `pattern`
     or, if that is empty, the row's column `regex`. Python's syntax; a dot matches no line end. An
-    expression is compiled once. One that backtracks for ever is ended by the clock of the row.
+    expression is compiled once. A text on which it backtracks for long earns 0.0.
 
     Args:
         prompts: not used.

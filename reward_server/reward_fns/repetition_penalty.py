@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from reward_server.grading_errors import BadParameter
+
 EXAMPLE: dict[str, Any] = {"prompt": "What is 2+2?", "completion": "4", "columns": {}}
 
 
@@ -35,7 +37,7 @@ def repetition_penalty(
         `repetition_penalty([""], [""], [[1, 2, 1, 2, 1]], ngram_tokens=2)` gives `[-0.5]`.
     """
     if ngram_tokens < 1:
-        raise ValueError(f"`ngram_tokens` must be at least 1, got {ngram_tokens}.")
+        raise BadParameter(f"`ngram_tokens` must be at least 1, got {ngram_tokens}.")
     rewards: list[float | None] = []
     for ids in completion_ids:
         total = len(ids) - ngram_tokens + 1

@@ -9,12 +9,13 @@ import json
 import math
 from typing import Any
 
+from reward_server.grading_errors import NotTheCompletionError
 from reward_server.sandbox import asserts, values
 
 _TYPES = ("assert", "call", "stdin_stdout")
 
 
-class BadTests(ValueError):  # noqa: N818 - named for what is bad
+class BadTests(NotTheCompletionError, ValueError):  # noqa: N818 - named for what is bad
     """Tests that say nothing about a solution: none, malformed, or impossible to run."""
 
 
@@ -64,6 +65,10 @@ class CallTest:
             "effects": False,
         }
 
+    def expected_as_json(self) -> Any:
+        """Spells the right result as the solution's process would."""
+        return values.encode(self.expected)
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramTest:
@@ -99,6 +104,10 @@ def read(tests: Any) -> list[Test]:
             tests = json.loads(tests)
         except ValueError as error:
             raise BadTests(f"`tests` must be a list or JSON text, got no JSON: {error}.") from None
+        except RecursionError:
+            raise BadTests(
+                "`tests` must be a list or JSON text, got one nested too deep."
+            ) from None
     if isinstance(tests, dict):
         tests = [tests]
     if not isinstance(tests, list | tuple):
@@ -109,7 +118,7 @@ def read(tests: Any) -> list[Test]:
     for index, test in enumerate(tests):
         try:
             found += _read(test)
-        except BadTests as error:
+        except (BadTests, UnicodeError, RecursionError, values.NotPlainError) as error:
             raise BadTests(f"`tests[{index}]` is invalid: {error}") from None
     return found
 
@@ -132,16 +141,16 @@ def _read(test: Any) -> list[Test]:
             raise BadTests("its `arguments` must be a list and its `keywords` a dict.")
         if not isinstance(target, str) or not all(p.isidentifier() for p in target.split(".")):
             raise BadTests(f"its `function` must be a name, got {target!r}.")
-        return [
-            CallTest(
-                target=target,
-                arguments=list(arguments),
-                keywords=keywords,
-                expected=_field(test, "expected", "result"),
-                tolerance=tolerance,
-                prefix=prefix,
-            )
-        ]
+        call = CallTest(
+            target=target,
+            arguments=list(arguments),
+            keywords=keywords,
+            expected=_field(test, "expected", "result"),
+            tolerance=tolerance,
+            prefix=prefix,
+        )
+        values.dumps([call.request(), call.expected_as_json()])  # what can't be sent raises here
+        return [call]
     if kind == "stdin_stdout":
         return [
             ProgramTest(
@@ -159,7 +168,7 @@ def _assert(code: str, prefix: str) -> Test:
         raise BadTests(f"{problem}.")
     # The form that most tests have needs no second process.
     if (equation := asserts.equation(code)) is not None:
-        return CallTest(
+        call = CallTest(
             target=equation.target,
             arguments=equation.arguments,
             keywords=equation.keywords,
@@ -167,6 +176,8 @@ def _assert(code: str, prefix: str) -> Test:
             as_json=False,
             prefix=prefix,
         )
+        values.dumps([call.request(), call.expected_as_json()])
+        return call
     return AssertTest(code=code, prefix=prefix)
 
 

@@ -15,6 +15,10 @@ from reward_server.sandbox import values
 from reward_server.sandbox.checks import AssertTest, BadTests, CallTest, ProgramTest, Test
 from reward_server.sandbox.sandbox import Run, RunEndedError, Sandbox
 
+_MAX_ANSWER_BYTES = 64 * 2**10
+# A tuple is spelled longer than the list that it equals: `[],` and `{"type":"tuple","value":[]},`.
+_MAX_SPELLING = 10
+
 
 class Grading:
     """Tests of one solution; asserts and calls share its process until one breaks it.
@@ -24,13 +28,17 @@ class Grading:
         code: text of the solution.
         timeout_s: seconds for each test.
         tests: number of tests, for the limit of CPU time.
+        total_s: seconds for all of them, loading included.
     """
 
-    def __init__(self, sandbox: Sandbox, code: str, *, timeout_s: float, tests: int) -> None:
+    def __init__(
+        self, sandbox: Sandbox, code: str, *, timeout_s: float, tests: int, total_s: float
+    ) -> None:
         self._sandbox = sandbox
         self._code = code
         self._timeout_s = timeout_s
         self._cpu_s = timeout_s * tests
+        self._ends = time.monotonic() + total_s
         self._prefix = ""
         self._loaded = False
         self._broken: set[str] = set()
@@ -57,18 +65,20 @@ class Grading:
             BadTests: no solution could pass it.
             SandboxError: the sandbox failed.
         """
+        limit_s = min(self._timeout_s, self._ends - time.monotonic())
+        is_program = isinstance(test, ProgramTest)
+        if limit_s <= 0 or (not is_program and test.prefix in self._broken):
+            return False
         if isinstance(test, ProgramTest):
             self._end()
             result = self._sandbox.program(
-                self._sources(test.prefix), stdin=test.stdin, timeout_s=self._timeout_s
+                self._sources(test.prefix), stdin=test.stdin, timeout_s=limit_s
             )
             return result.code == 0 and _same_text(result.output, test.stdout, test.tolerance)
-        if test.prefix in self._broken:
-            return False
         try:
             solution = self._open(test)
             # Making processes is our time; loading the solution is its own, in its first test.
-            deadline = time.monotonic() + self._timeout_s
+            deadline = min(time.monotonic() + self._timeout_s, self._ends)
             if not self._loaded and not self._load(solution, test.prefix, deadline):
                 self._end()
                 return False
@@ -102,7 +112,9 @@ class Grading:
         return self._loaded
 
     def _call(self, solution: Run, test: CallTest, deadline: float) -> bool:
-        reply = self._sandbox.ask(solution, test.request(), deadline)
+        # What is decoded here is in no sandbox: no more of it than a right answer could need.
+        max_bytes = _MAX_ANSWER_BYTES + _MAX_SPELLING * len(values.dumps(test.expected_as_json()))
+        reply = self._sandbox.ask(solution, test.request(), deadline, max_bytes=max_bytes)
         if "value" not in reply:
             return False
         try:
@@ -183,7 +195,13 @@ def _close(value: Any, expected: Any, tolerance: float) -> bool:
 
 
 def count_passed(
-    sandbox: Sandbox, code: str, tests: Sequence[Test], *, timeout_s: float, stop: bool
+    sandbox: Sandbox,
+    code: str,
+    tests: Sequence[Test],
+    *,
+    timeout_s: float,
+    stop: bool,
+    total_s: float = math.inf,
 ) -> int:
     """Counts the tests that a solution passes.
 
@@ -193,13 +211,14 @@ def count_passed(
         tests: what it must do.
         timeout_s: seconds for each test.
         stop: whether the first that fails ends it.
+        total_s: seconds for all tests; those that have not ended by then fail.
 
     Raises:
         BadTests: no solution could pass one of them.
         SandboxError: the sandbox failed.
     """
     passed = 0
-    with Grading(sandbox, code, timeout_s=timeout_s, tests=len(tests)) as grading:
+    with Grading(sandbox, code, timeout_s=timeout_s, tests=len(tests), total_s=total_s) as grading:
         for test in tests:
             if grading.passes(test):
                 passed += 1

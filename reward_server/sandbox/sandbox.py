@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
+from reward_server.grading_errors import BadParameter, NotTheCompletionError
 from reward_server.sandbox import values
 from reward_server.sandbox.launch import launch
 from reward_server.sandbox.messages import LENGTH, MAX_BYTES
@@ -33,7 +34,7 @@ _CPU_SLACK_S = 2.0
 _logger = logging.getLogger(__name__)
 
 
-class SandboxError(RuntimeError):
+class SandboxError(NotTheCompletionError, RuntimeError):
     """The sandbox failed, not the code in it; says nothing about the code."""
 
 
@@ -76,11 +77,17 @@ class Run:
             return True
         return False
 
-    def take(self) -> Any:
-        """Returns a message that is complete, or None."""
+    def take(self, max_bytes: int) -> Any:
+        """Returns a message that is complete, or None.
+
+        Raises:
+            RunEndedError: it is longer than `max_bytes`, or none.
+        """
         if len(self.incoming) < LENGTH.size:
             return None
         (size,) = LENGTH.unpack_from(self.incoming)
+        if size > max_bytes:
+            raise RunEndedError(f"it sent more than {max_bytes} bytes")
         if len(self.incoming) < LENGTH.size + size:
             return None
         data = self.incoming[LENGTH.size : LENGTH.size + size]
@@ -112,7 +119,7 @@ class Sandbox:
 
     def __init__(self, kind: str = "auto", *, memory_bytes: int = _MEMORY_BYTES) -> None:
         if kind not in KINDS:
-            raise ValueError(f"`sandbox` must be one of {', '.join(KINDS)}, got {kind!r}.")
+            raise BadParameter(f"`sandbox` must be one of {', '.join(KINDS)}, got {kind!r}.")
         if kind == "none":
             _logger.warning("sandbox=none: code of the model runs with the rights of this process")
         self._memory_bytes = memory_bytes
@@ -220,24 +227,33 @@ class Sandbox:
             raise SandboxError(f"a jailed process was not made: {reply['problem']}")
         return run
 
-    def ask(self, run: Run, request: dict[str, Any], deadline: float) -> dict[str, Any]:
+    def ask(
+        self,
+        run: Run,
+        request: dict[str, Any],
+        deadline: float,
+        *,
+        max_bytes: int = MAX_BYTES,
+    ) -> dict[str, Any]:
         """Sends a request to a solution and returns the answer to this one.
 
         Raises:
-            RunEndedError: there is none by the deadline.
+            RunEndedError: there is none by the deadline, or none of at most `max_bytes`.
             SandboxError: the zygote is gone.
         """
         # Nobody can answer a request before it is made.
         number = secrets.token_hex(8)
-        reply = self.exchange(run, {**request, "id": number}, deadline)
+        reply = self.exchange(run, {**request, "id": number}, deadline, max_bytes=max_bytes)
         if not isinstance(reply, dict) or reply.get("id") != number:
             raise RunEndedError("it sent something else than the answer")
         return reply
 
-    def exchange(self, run: Run, message: Any, deadline: float) -> Any:
+    def exchange(
+        self, run: Run, message: Any, deadline: float, *, max_bytes: int = MAX_BYTES
+    ) -> Any:
         """Sends a message and returns the next one from the run."""
         self._send(run, message, deadline)
-        return self._receive(run, deadline)
+        return self._receive(run, deadline, max_bytes)
 
     def end(self) -> None:
         """Kills all runs with all their processes and returns when nothing of them is left.
@@ -265,10 +281,10 @@ class Sandbox:
             except BrokenPipeError:
                 raise RunEndedError("it ended") from None
 
-    def _receive(self, run: Run, deadline: float) -> Any:
+    def _receive(self, run: Run, deadline: float, max_bytes: int = MAX_BYTES) -> Any:
         while True:
             more = run.read()
-            if (message := run.take()) is not None:
+            if (message := run.take(max_bytes)) is not None:
                 return message
             if run.code is not None or not more:
                 raise RunEndedError("it ended")
