@@ -343,6 +343,49 @@ def test_tests_that_say_nothing_are_an_error(tests, message):
         code_python([""], [SQUARE], [tests])
 
 
+def test_a_class_of_the_solution_is_no_fault_of_the_test():
+    """A test that hands on what the solution gave is not to blame for what that is."""
+    test = "made = make(3)\nassert use(made) == 4"
+    assert score("def make(n): return ValueError\ndef use(x): return 4\n", test) == 0.0
+    assert score("def make(n): return n + 1\ndef use(x): return x\n", test) == 1.0
+
+
+FORGED = """
+import sys
+M = 2**61 - 1  # its multiples have one hash
+frame = sys._getframe()
+while type(frame.f_locals.get("self")).__name__ != "_Solution":
+    frame = frame.f_back
+operations = frame.f_locals["self"]._operations
+operations["call"] = lambda request: {"value": VALUE}
+def f(): pass
+"""
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        '{"type": "dict", "value": [[{"type": "int", "value": hex(i * M)}, 0] for i in range(60_000)]}',
+        '{"type": "fraction", "value": [hex(3**1_200_000), hex(7**700_000)]}',
+        "[0] * 100_000",
+    ],
+)
+def test_a_huge_answer_is_wrong(value):
+    """What is read outside the sandbox is bounded by what a right answer could need."""
+    start = time.process_time()
+    test = {"type": "call", "function": "f", "arguments": [], "result": 4}
+    assert score(FORGED.replace("VALUE", value), test) == 0.0
+    # Without the bound the first two take more than ten times as long.
+    assert time.process_time() - start < 2
+
+
+def test_a_long_right_answer_is_right():
+    """The bound follows the size of the expected value, and tuples are spelled longer."""
+    pairs = [[i, i] for i in range(20_000)]
+    test = {"type": "call", "function": "f", "arguments": [], "result": pairs}
+    assert score("def f(): return [(i, i) for i in range(20_000)]\n", test) == 1.0
+
+
 def test_options_are_checked():
     """An unknown kind of credit or sandbox is refused."""
     with pytest.raises(ValueError, match="`credit` must be one of all, fraction"):

@@ -94,11 +94,12 @@ async def test_bad_gold_is_an_error_of_its_row(tokenizer):
 
 
 async def test_regular_expression_that_hangs(tokenizer):
-    """The clock of the row ends it; the rows beside it have their reward."""
+    """The text earns 0.0, since texts do not choose to have no reward."""
     scores = await score(
         tokenizer, "regex_match", ["a", "a" * 60 + "!", "aa"], 2.0, regex=["(a+)+"] * 3
     )
-    assert list(scores.statuses) == [RowStatus.OK, RowStatus.TIMEOUT, RowStatus.OK]
+    assert list(scores.statuses) == [RowStatus.OK] * 3
+    assert scores.rewards[:, 0].tolist() == [1.0, 0.0, 1.0]
 
 
 async def test_every_built_in_starts(tokenizer):
