@@ -353,6 +353,7 @@ def test_a_class_of_the_solution_is_no_fault_of_the_test():
 FORGED = """
 import sys
 M = 2**61 - 1  # its multiples have one hash
+N = range(60_000)
 frame = sys._getframe()
 while type(frame.f_locals.get("self")).__name__ != "_Solution":
     frame = frame.f_back
@@ -365,7 +366,7 @@ def f(): pass
 @pytest.mark.parametrize(
     "value",
     [
-        '{"type": "dict", "value": [[{"type": "int", "value": hex(i * M)}, 0] for i in range(60_000)]}',
+        '{"type": "dict", "value": [[{"type": "int", "value": hex(i * M)}, 0] for i in N]}',
         '{"type": "fraction", "value": [hex(3**1_200_000), hex(7**700_000)]}',
         "[0] * 100_000",
     ],
