@@ -290,5 +290,5 @@ def test_a_wrong_setting_fails_the_probe():
     given_ = {"mode": "train", "step": 0}
     arguments = function.arguments(0, [probe.prompt], [probe.completion], columns, given_)
     assert function.call(**arguments) == [0.0]
-    with pytest.raises(AttributeError):
+    with pytest.raises(UngradableError):
         function.bare(**arguments)
