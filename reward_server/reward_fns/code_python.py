@@ -110,7 +110,7 @@ def _passed(kind: str, code: str, tests: list[checks.Test], timeout_s: float, *,
             code,
             tests,
             timeout_s=timeout_s,
-            total_s=guard.remaining_s(),
+            total_s=guard.wait_s(),
             stop=stop,
         )
     except SandboxError:

@@ -12,7 +12,9 @@ the process has little left, and what an empty completion raises on the same row
 
 from __future__ import annotations
 
+import atexit
 import logging
+import math
 import resource
 import signal
 import time
@@ -20,6 +22,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from reward_server.grading_errors import NotTheCompletionError, UngradableError
@@ -50,51 +53,50 @@ class _Limit:
     A timer is set once a tick of CPU time, not once a row: rows take microseconds.
 
     Attributes:
-        cpu_s: what the row may take.
-        ends: when a row must be through, `time.monotonic`.
-        grading: whether one is.
+        installed: whether there is a limit in this process.
+        row_s: the row's clock while one is graded, else infinite.
     """
 
     def __init__(self) -> None:
         self.installed = False
-        self.grading = False
-        self.cpu_s = 0.0
-        self.ends = float("inf")
+        self.row_s = math.inf
         self._first: float | None = None
-        self._armed = False
+        self._armed = True  # nothing is set before `install`
 
     def install(self) -> None:
-        if not self.installed:
-            signal.signal(signal.SIGPROF, self._tick)
-            self.installed = True
+        if self.installed:
+            return
+        signal.signal(signal.SIGPROF, self._tick)
+        # Without its handler, which Python takes away when it ends, the signal kills.
+        atexit.register(signal.setitimer, signal.ITIMER_PROF, 0)
+        self.installed = True
+        self._armed = False
 
     def start(self, row_s: float) -> None:
-        self.cpu_s = row_s * _CPU_SHARE
-        self.ends = time.monotonic() + row_s * _WAIT_SHARE
         self._first = None
-        self.grading = True
+        self.row_s = row_s
         if not self._armed:
             self._arm()
 
     def stop(self) -> None:
-        self.grading = False
-        self.ends = float("inf")
+        self.row_s = math.inf
 
     def _arm(self) -> None:
         self._armed = True
         signal.setitimer(signal.ITIMER_PROF, _TICK_S)
 
-    def _tick(self, *_: object) -> None:
+    def _tick(self, _: int, frame: FrameType | None) -> None:
         self._armed = False
-        if not self.grading:
+        if self.row_s == math.inf:
             return
         self._arm()
         # The timer counts all threads; what counts is this one, which grades.
-        now = time.thread_time()
+        now, cpu_s = time.thread_time(), self.row_s * _CPU_SHARE
         if self._first is None:
             self._first = now
-        elif now - self._first > self.cpu_s:
-            raise OutOfTime(f"took more than {self.cpu_s:g} s of CPU time")
+        # This module must get to call `stop`.
+        elif now - self._first > cpu_s and frame and frame.f_globals is not globals():
+            raise OutOfTime(f"took more than {cpu_s:g} s of CPU time")
 
 
 _limit = _Limit()
@@ -105,9 +107,9 @@ def install() -> None:
     _limit.install()
 
 
-def remaining_s() -> float:
-    """Seconds that grading of this row may still wait for processes; infinite outside a guard."""
-    return _limit.ends - time.monotonic()
+def wait_s() -> float:
+    """Seconds that grading of this row may wait for processes; infinite without limits."""
+    return _limit.row_s * _WAIT_SHARE if _limit.installed else math.inf
 
 
 class Guarded:
@@ -117,70 +119,54 @@ class Guarded:
         call: the function, its parameters bound.
         name: its name in the log.
         row_s: the row's clock; of a group, the group's.
-
-    Attributes:
-        bare: the function.
     """
 
     def __init__(self, call: Callable[..., Any], *, name: str, row_s: float) -> None:
-        self.bare = call
+        self._bare = call
         self._name = name
         self._row_s = row_s
 
-    def __call__(self, *, completions: list[Any], **arguments: Any) -> list[Any]:
+    def __call__(self, **arguments: Any) -> Any:
         """Grades rows, each on its own.
 
         Args:
-            completions: the texts.
-            **arguments: lists of as many values, or one value for all.
+            **arguments: `completions`, the texts, and lists of as many values, or one value for
+                all.
 
         Raises:
             NotTheCompletionError: the data, a parameter or the sandbox.
             OSError: the machine.
             MemoryError: the process has little memory left.
         """
-        rows = len(completions)
+        rows = len(arguments["completions"])
         if rows == 1:
-            return [self._grade({"completions": completions, **arguments}, self._row_s)]
+            return self._grade(arguments, self._row_s)
         return [
-            self._grade(
-                {
-                    "completions": completions[row : row + 1],
-                    **{
-                        name: values[row : row + 1]
-                        if isinstance(values, list) and len(values) == rows
-                        else values
-                        for name, values in arguments.items()
-                    },
-                },
-                self._row_s / rows,
-            )
+            reward
             for row in range(rows)
+            for reward in self._grade(_row(arguments, row, rows), self._row_s / rows)
         ]
 
     def _grade(self, arguments: dict[str, Any], row_s: float) -> Any:
         try:
-            return self._call(arguments, row_s)
+            _limit.start(row_s)
+            return self._bare(**arguments)
         except _RAISED:
             raise
-        except BaseException as error:  # libraries raise anything, panics of Rust too
-            _limit.stop()  # a tick may have kept it from that
-            if isinstance(error, MemoryError) and _memory_is_short():
-                raise
+        except BaseException as error:  # noqa: BLE001 - libraries raise anything, panics of Rust too
+            _limit.stop()
+            cause = error.__cause__ or error
+            if isinstance(cause, MemoryError) and _memory_is_short():
+                raise cause from None
             if not isinstance(error, UngradableError):
                 # Raises if it was not the completion.
-                self._call({**arguments, **_empty(arguments)}, row_s)
-            self._note(error.__cause__ or error)
-            return 0.0
-
-    def _call(self, arguments: dict[str, Any], row_s: float) -> Any:
-        try:
-            if _limit.installed:
                 _limit.start(row_s)
-            (reward,) = self.bare(**arguments)
+                self._bare(**arguments | _empty(arguments))
+                _limit.stop()
+            self._note(cause)
+            return [0.0]
         finally:
             _limit.stop()
-        return reward
 
     def _note(self, error: BaseException) -> None:
         """Logs each kind of failure, without the model's text: the first, the tenth, ..."""
@@ -194,6 +180,13 @@ class Guarded:
                 self._name, kind, where, count,
             )  # fmt: skip
         _logger.debug("completion not graded function=%s: %s", self._name, error, exc_info=error)
+
+
+def _row(arguments: dict[str, Any], row: int, rows: int) -> dict[str, Any]:
+    return {
+        name: values[row : row + 1] if isinstance(values, list) and len(values) == rows else values
+        for name, values in arguments.items()
+    }
 
 
 def _empty(arguments: dict[str, Any]) -> dict[str, Any]:

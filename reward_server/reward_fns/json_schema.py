@@ -82,20 +82,25 @@ def _validator(text: str) -> Validator:
         raise BadGold("schema", f"a valid JSON Schema ({reason})", text) from None
     # The default registry would fetch what a schema refers to.
     registry: referencing.Registry[Any] = referencing.Registry()
-    resource = referencing.Resource.from_contents(schema, default_specification=DRAFT202012)
-    _check(resource, registry.resolver_with_root(resource), text)
+    resource = _resource(schema)
+    _check(resource, registry.resolver_with_root(resource), text, set())
     validator: Validator = kind(schema, registry=registry)
     return validator
 
 
-def _check(resource: referencing.Resource[Any], resolver: Any, text: str) -> None:
+def _check(resource: referencing.Resource[Any], resolver: Any, text: str, seen: set[int]) -> None:
     """Looks at what the check of a schema leaves out until some value comes to it."""
     contents = resource.contents
+    if id(contents) in seen:
+        return
+    seen.add(id(contents))
+    parts = [(part, resolver.in_subresource(part)) for part in resource.subresources()]
     if isinstance(contents, dict):
         try:
             for name in ("$ref", "$dynamicRef"):
                 if isinstance(reference := contents.get(name), str):
-                    resolver.lookup(reference)
+                    found = resolver.lookup(reference)
+                    parts.append((_resource(found.contents), found.resolver))
             for pattern in (contents.get("pattern"), *contents.get("patternProperties", ())):
                 if isinstance(pattern, str):
                     re.compile(pattern)
@@ -105,8 +110,12 @@ def _check(resource: referencing.Resource[Any], resolver: Any, text: str) -> Non
             ) from None
         except re.error as error:
             raise BadGold("schema", f"a schema with patterns of Python ({error})", text) from None
-    for part in resource.subresources():
-        _check(part, resolver.in_subresource(part), text)
+    for part, inside in parts:
+        _check(part, inside, text, seen)
+
+
+def _resource(contents: Any) -> referencing.Resource[Any]:
+    return referencing.Resource.from_contents(contents, default_specification=DRAFT202012)
 
 
 def _value(text: str) -> Any:

@@ -10,6 +10,8 @@ import functools
 import logging
 import math
 import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -224,6 +226,28 @@ def test_waiting_is_not_working():
         thread.join()
 
 
+ENDS_SLOWLY = """
+import time
+from reward_server.reward_fns import guard
+
+guard.install()
+guard.Guarded(lambda completions: [1.0], name="f", row_s=9.0)(completions=["x"])
+
+class Slow:
+    def __del__(self, now=time.process_time):
+        end = now() + 0.3
+        while now() < end:
+            pass
+
+slow = Slow()
+"""
+
+
+def test_a_process_ends_well():
+    """The timer that is still set does not kill it while Python ends."""
+    assert subprocess.run([sys.executable, "-c", ENDS_SLOWLY], check=False).returncode == 0
+
+
 def test_data_that_takes_long_is_no_zero():
     """What is slow for an empty completion, too, is an error."""
 
@@ -261,6 +285,7 @@ def test_slow_texts_of_built_in_functions(name, columns, text):
         {"properties": {"a": {"pattern": "("}}},
         {"patternProperties": {"(": {}}},
         {"items": {"$ref": "#/$defs/missing"}},
+        {"items": {"$ref": "#/apart/a"}, "apart": {"a": {"$ref": "#/missing"}}},
     ],
 )
 @pytest.mark.parametrize("text", ["1", '{"a": "x"}', "[1]", "no JSON"])
@@ -273,7 +298,12 @@ def test_bad_schemas_are_bad_for_any_text(schema, text):
 @pytest.mark.parametrize("text", ["4", "2 \u00d7 2", "banana", "[]"])
 @pytest.mark.parametrize(
     ("task", "entry"),
-    [("no_such_task", {"answer": "4"}), ("prime_factorization", {"answer": "4"}), ("boxnet", "[")],
+    [
+        ("no_such_task", {"answer": "4"}),
+        ("prime_factorization", {"answer": "two"}),
+        ("prime_factorization", {}),
+        ("boxnet", "["),
+    ],
 )
 def test_bad_entries_are_bad_for_any_text(task, entry, text):
     """An item that its own answer cannot be graded against."""
