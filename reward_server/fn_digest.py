@@ -58,7 +58,7 @@ def of_code(call: Any, module: ModuleType) -> str:
 
     For a built-in function those of all of them, which share code. "" without a source file.
     """
-    if module.__name__.startswith("reward_server."):
+    if module.__name__.startswith("reward_server.reward_fns."):
         return _of_files(_built_in())
     code = getattr(inspect.unwrap(call), "__code__", None)
     files = {getattr(module, "__file__", None), getattr(code, "co_filename", None)}
