@@ -65,7 +65,8 @@ def open_folder():
     folder = Path(tempfile.mkdtemp(prefix="shardward-test-"))
     folder.chmod(0o755)
     (folder / "reward_server").mkdir(mode=0o755)
-    shutil.copy(ROOT / "reward_server" / "__init__.py", folder / "reward_server")
+    for name in ("__init__.py", "grading_errors.py"):
+        shutil.copy(ROOT / "reward_server" / name, folder / "reward_server")
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(
         ROOT / "reward_server" / "sandbox", folder / "reward_server" / "sandbox", ignore=ignored
