@@ -7,12 +7,11 @@ Legend: n global rows, b rows of this process, S data shards, R replicas.
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from numpy.typing import NDArray
 
 from trainer.shards import RowLayout
@@ -32,8 +31,19 @@ class RowArrays:
         """Reads the layout of the mesh.
 
         Raises:
-            ValueError: an axis does not exist or this process's devices are not a box of the mesh.
+            ValueError: an axis does not exist or is not of the type Auto, or this process's devices
+                are not a box of the mesh.
         """
+        others = {
+            str(name): kind.name
+            for name, kind in zip(mesh.axis_names, mesh.axis_types, strict=True)
+            if kind != AxisType.Auto
+        }
+        if others:
+            raise ValueError(
+                f"the axes of the mesh must be of the type Auto, got {others}. Make the mesh with"
+                " jax.make_mesh(..., axis_types=(jax.sharding.AxisType.Auto,) * number of axes)."
+            )
         processes = np.vectorize(lambda device: device.process_index, otypes=[np.int64])
         self.mesh = mesh
         self.data_axes = data_axes
@@ -43,11 +53,18 @@ class RowArrays:
         # Tunix compares specs by equality: one axis stands alone there, several are a tuple.
         self._rows = data_axes[0] if len(data_axes) == 1 else data_axes
         self.replica_axes = tuple(a for a in mesh.axis_names if a not in data_axes)
+        spec = PartitionSpec(self._rows)
+        self._part, self._join = _part_fn(mesh, spec), _join_fn(mesh, spec)
 
     @property
     def row_sharding(self) -> NamedSharding:
         """Sharding of the leading dimension over the data axes."""
         return NamedSharding(self.mesh, PartitionSpec(self._rows))
+
+    def row_sharding_of(self, ndim: int) -> NamedSharding:
+        """The same for arrays of `ndim` dimensions whose others the compiler may shard."""
+        others = [PartitionSpec.UNCONSTRAINED] * (ndim - 1)
+        return NamedSharding(self.mesh, PartitionSpec(self._rows, *others))
 
     @property
     def replicated(self) -> NamedSharding:
@@ -118,28 +135,33 @@ class RowArrays:
         rows = len(jax.tree.leaves(tree)[0])
         if part.stop - part.start == self.layout.rows_per_shard(rows):
             return tree
-        return self._part_fn(part.start, part.stop)(tree)
-
-    @functools.cache  # noqa: B019 - lives as long as the learner that holds it
-    def _part_fn(self, start: int, stop: int) -> Any:
-        spec = PartitionSpec(self._rows)
-
-        def take(tree: Any) -> Any:
-            return jax.tree.map(lambda x: x[start:stop], tree)
-
-        return jax.jit(jax.shard_map(take, mesh=self.mesh, in_specs=spec, out_specs=spec))
+        size = part.stop - part.start
+        return self._part(tree, np.int32(part.start), size=size)
 
     def join_each_shard(self, trees: list[Any]) -> Any:
         """Joins parts of every shard again, the inverse of `part_of_each_shard`."""
         if len(trees) == 1:
             return trees[0]
-        return self._join_fn(len(trees))(trees)
+        return self._join(trees)
 
-    @functools.cache  # noqa: B019
-    def _join_fn(self, _count: int) -> Any:
-        spec = PartitionSpec(self._rows)
 
-        def join(trees: list[Any]) -> Any:
-            return jax.tree.map(lambda *xs: jax.numpy.concatenate(xs), *trees)
+def _part_fn(mesh: Mesh, rows: PartitionSpec) -> Any:
+    """Makes the program that takes `size` rows of every shard from `start` on."""
 
-        return jax.jit(jax.shard_map(join, mesh=self.mesh, in_specs=spec, out_specs=spec))
+    def part(tree: Any, start: jax.Array, *, size: int) -> Any:
+        def take(tree: Any, start: jax.Array) -> Any:
+            return jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, start, size), tree)
+
+        specs = (rows, PartitionSpec())
+        return jax.shard_map(take, mesh=mesh, in_specs=specs, out_specs=rows)(tree, start)
+
+    return jax.jit(part, static_argnames="size")
+
+
+def _join_fn(mesh: Mesh, rows: PartitionSpec) -> Any:
+    """Makes the program that joins parts of every shard."""
+
+    def join(trees: list[Any]) -> Any:
+        return jax.tree.map(lambda *xs: jax.numpy.concatenate(xs), *trees)
+
+    return jax.jit(jax.shard_map(join, mesh=mesh, in_specs=rows, out_specs=rows))

@@ -28,6 +28,11 @@ if TYPE_CHECKING:
     from trainer.arrays import RowArrays
 
 
+# Keys of rows, whatever `jax_default_prng_impl` says: with "rbg", usual on TPU, the noise of a row
+# would depend on the batch that the row is in.
+KEY_IMPL = "threefry2x32"
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutArrays:
     """Rollouts of all processes, on the device.
@@ -175,16 +180,42 @@ class GlobalRollout(base_rollout.BaseRollout):
 
 
 def row_keys(seed: Any, stream: int, row_ids: NDArray[np.int64]) -> NDArray[np.uint32]:
-    """Makes one random key per row from the seed and the row's id: uint32 [b, 2]."""
-    with jax.default_device(jax.local_devices()[0]):
-        base = jax.random.PRNGKey(0 if seed is None else seed) if _is_plain(seed) else seed
-        base = jax.random.fold_in(base, stream)
+    """Makes one random key per row from the seed and the row's id.
+
+    Args:
+        seed: an integer, a key of JAX, or None for 0.
+        stream: another number gives other keys for the same rows.
+        row_ids: int64 [b].
+
+    Returns:
+        uint32 [b, 2], data of keys of `KEY_IMPL`.
+    """
+    # Not on an accelerator, where it would wait for the rollout that runs.
+    with jax.default_device(_host_device()):
+        base = jax.random.fold_in(_base_key(seed), stream)
         ids = jnp.asarray(np.asarray(row_ids, np.int64) % 2**32, jnp.uint32)
-        return np.asarray(jax.vmap(jax.random.fold_in, (None, 0))(base, ids))
+        keys = jax.vmap(jax.random.fold_in, (None, 0))(base, ids)
+        return np.asarray(jax.random.key_data(keys))
 
 
-def _is_plain(seed: Any) -> bool:
-    return seed is None or np.ndim(seed) == 0
+def _base_key(seed: Any) -> jax.Array:
+    if seed is None or (np.ndim(seed) == 0 and not _is_key(seed)):
+        return jax.random.key(0 if seed is None else seed, impl=KEY_IMPL)
+    data = jax.random.key_data(seed) if _is_key(seed) else jnp.asarray(seed, jnp.uint32)
+    # Keys of other generators are longer.
+    key: jax.Array = jax.random.wrap_key_data(data[:2], impl=KEY_IMPL)
+    return key
+
+
+def _is_key(seed: Any) -> bool:
+    return isinstance(seed, jax.Array) and jnp.issubdtype(seed.dtype, jax.dtypes.prng_key)
+
+
+def _host_device() -> jax.Device:
+    try:
+        return jax.local_devices(backend="cpu")[0]
+    except RuntimeError:  # JAX_PLATFORMS leaves the CPU out
+        return jax.local_devices()[0]
 
 
 @functools.cache

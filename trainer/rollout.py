@@ -8,7 +8,6 @@ Legend: B global rows, b local rows, P prompt length, T completion length, V voc
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -21,7 +20,7 @@ from tunix.rl import common
 from tunix.rl.rollout import base_rollout, vanilla_rollout
 
 from trainer.arrays import RowArrays
-from trainer.global_rollout import GlobalRollout, RolloutArrays, finish_fn, row_keys
+from trainer.global_rollout import KEY_IMPL, GlobalRollout, RolloutArrays, finish_fn, row_keys
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,7 +57,8 @@ class _RowKeyedSampler(tunix_sampler.Sampler):
             sampler_state.sampling_parameters["top_k"],
         )
         token = sampler_state.decoding_step + 1 - sampler_state.num_input_tokens
-        keys = jax.vmap(jax.random.fold_in, (0, None))(sampler_state.seed, token)
+        rows = jax.random.wrap_key_data(sampler_state.seed, impl=KEY_IMPL)
+        keys = jax.vmap(jax.random.fold_in, (0, None))(rows, token)
         noise = jax.vmap(lambda key: jax.random.gumbel(key, kept.shape[1:]))(keys)
         greedy = dataclasses.replace(sampler_state, sampling_mode="greedy", logprobs_buffer=None)
         state = super()._sample((kept + noise)[:, None, :], eos, cache, greedy)
@@ -75,15 +75,19 @@ class _RowKeyedSampler(tunix_sampler.Sampler):
 
 
 def _keep_top(logits: Float[Array, "B V"], top_p: float, top_k: int | None) -> Float[Array, "B V"]:
-    """Sets logits outside top-k and the top-p nucleus to -inf, as Tunix's sampler does."""
+    """Sets logits outside top-k and the top-p nucleus to -inf, as Tunix's sampler does.
+
+    Of equal logits at the cut those of the lower ids stay, so that never more than k do.
+    """
     k = top_k if top_k is not None and top_k > 0 else logits.shape[-1]
     if top_p >= 1.0 and k >= logits.shape[-1]:
         return logits
-    ranked, _ = jax.lax.top_k(logits, k=k)
+    ranked, ids = jax.lax.top_k(logits, k=k)
     probabilities = jax.nn.softmax(ranked, axis=-1)
     before = jnp.cumsum(probabilities, axis=-1) - probabilities
-    lowest = jnp.where(before > top_p, jnp.inf, ranked).min(axis=-1, keepdims=True)
-    return jnp.where(logits < lowest, -jnp.inf, logits)
+    kept = jnp.where(before > top_p, -jnp.inf, ranked)
+    nothing = jnp.full(logits.shape[-1:], -jnp.inf, logits.dtype)
+    return jax.vmap(lambda at, values: nothing.at[at].set(values, unique_indices=True))(ids, kept)
 
 
 class ShardedRollout(GlobalRollout, vanilla_rollout.VanillaRollout):
@@ -121,6 +125,12 @@ class ShardedRollout(GlobalRollout, vanilla_rollout.VanillaRollout):
         )
         self.arrays = RowArrays(mesh, tuple(data_sharding_axis))
         self._tokenizer = self._sampler.tokenizer
+        # Made for each engine: JAX keeps the programs of a method of the class, and with them the
+        # engine and its weights, until the process ends.
+        self._prefill = jax.jit(
+            self._prefill_fn, static_argnames=("total", "temperature", "top_p", "top_k", "ends")
+        )
+        self._decode = jax.jit(self._decode_fn, donate_argnums=1, static_argnames="ends")
 
     def check_config(self, rollout_config: base_rollout.RolloutConfig) -> None:
         """Refuses a config whose rows don't fit into the cache.
@@ -165,20 +175,20 @@ class ShardedRollout(GlobalRollout, vanilla_rollout.VanillaRollout):
         n = arrays.layout.global_rows(len(local_prompts))
         prompt_ids = arrays.from_local_rows(self.pad_prompts(local_prompts, length), n)
         keys = arrays.from_local_rows(row_keys(config.seed, stream, local_row_ids), n)
-        ends = self.end_token_ids(config)
-        self._sampler.eos_ids = jnp.array(ends)
-        state = self._init_state(
+        ends = tuple(self.end_token_ids(config))
+        weights = self._sampler.model_def_and_state()[1]
+        state = self._prefill(
+            weights,
             prompt_ids,
             keys,
             total=total,
             temperature=config.temperature,
             top_p=config.top_p,
             top_k=config.top_k,
+            ends=ends,
         )
-        weights = self._sampler._flattened_transformer_state  # noqa: SLF001
-        state = self._sampler._compiled_prefill_fn(weights, state, None, echo=False)  # noqa: SLF001
-        state = self._sampler._compiled_decode_fn(weights, state)  # noqa: SLF001
-        completion_ids, mask = finish_fn(arrays.row_sharding, length, tuple(ends), self.pad_id())(
+        state = self._decode(weights, state, ends=ends)
+        completion_ids, mask = finish_fn(arrays.row_sharding, length, ends, self.pad_id())(
             state.token_buffer
         )
         return RolloutArrays(
@@ -206,11 +216,9 @@ class ShardedRollout(GlobalRollout, vanilla_rollout.VanillaRollout):
         )
         return logps
 
-    @functools.partial(
-        jax.jit, static_argnums=0, static_argnames=("total", "temperature", "top_p", "top_k")
-    )
-    def _init_state(
+    def _prefill_fn(
         self,
+        weights: Any,
         prompt_ids: Int[Array, "B P"],
         keys: jax.Array,
         *,
@@ -218,8 +226,14 @@ class ShardedRollout(GlobalRollout, vanilla_rollout.VanillaRollout):
         temperature: float,
         top_p: float | None,
         top_k: int | None,
+        ends: tuple[int, ...],
     ) -> Any:
-        """Makes the sampler's state with buffers and cache sharded by rows from the start."""
+        """Makes the sampler's state and reads the prompts into it, as one program.
+
+        A cache that were an argument would have to be there whole before the compiler has chosen
+        its layout; here it is made with the layout that attention wants, heads over tensor
+        parallelism too.
+        """
         n, length = prompt_ids.shape
         state = self._sampler.init_sample_state(
             prompt_ids,
@@ -233,12 +247,16 @@ class ShardedRollout(GlobalRollout, vanilla_rollout.VanillaRollout):
             beam_size=None,
         )
         state = dataclasses.replace(state, num_input_tokens=length)
-        sharding = self.arrays.row_sharding
-        return jax.tree.map(
-            lambda x: (
-                jax.lax.with_sharding_constraint(x, sharding)
-                if isinstance(x, jax.Array) and x.ndim and x.shape[0] == n
-                else x
-            ),
-            state,
-        )
+
+        def shard_rows(x: Any) -> Any:
+            if not isinstance(x, jax.Array) or not x.ndim or x.shape[0] != n:
+                return x
+            return jax.lax.with_sharding_constraint(x, self.arrays.row_sharding_of(x.ndim))
+
+        state = jax.tree.map(shard_rows, state)
+        self._sampler.eos_ids = np.array(ends, np.int32)
+        return self._sampler._prefill_fn(weights, state, None, echo=False)  # noqa: SLF001
+
+    def _decode_fn(self, weights: Any, state: Any, *, ends: tuple[int, ...]) -> Any:
+        self._sampler.eos_ids = np.array(ends, np.int32)
+        return self._sampler._decode_fn(weights, state)  # noqa: SLF001

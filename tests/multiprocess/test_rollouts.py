@@ -1,0 +1,72 @@
+# Copyright 2026 The Shardward Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Memory, leftovers and noise of rollouts, on a mesh of 8 devices."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import pytest
+
+from tests.multiprocess.conftest import run_command
+
+pytestmark = [pytest.mark.multiprocess, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(scope="module")
+def checks() -> dict[str, Any]:
+    """Everything that `rollout_checks` found, from one process."""
+    out = run_command(sys.executable, "-m", "tests.multiprocess.rollout_checks", timeout_s=500)
+    line = next(line for line in out.splitlines() if line.startswith("RESULT "))
+    return json.loads(line.removeprefix("RESULT "))
+
+
+@pytest.mark.parametrize("tp", [2, 4, 8])
+def test_cache_is_sharded_over_heads_from_the_start(checks, tp):
+    """A device never holds more of the KV cache than its share, but for what attention reads."""
+    memory = checks["memory"][str(tp)]
+    assert memory["prefill"] < 3 * memory["cache"], memory
+    assert memory["decode"] < 3 * memory["cache"], memory
+
+
+def test_heads_that_tp_does_not_divide(checks):
+    """Such a model samples, too."""
+    assert len(checks["uneven_heads"]) == 8
+
+
+@pytest.mark.parametrize("kind", ["ShardedRollout", "LocalRollout"])
+def test_nothing_is_left_of_a_cluster(checks, kind):
+    """Clusters made, trained and dropped one after the other keep no weights."""
+    live = checks["left_behind"]["live"][kind]
+    assert max(live[1:]) - min(live[1:]) < checks["left_behind"]["weights"] / 4, live
+
+
+def test_samples_do_not_depend_on_jax_s_generator(checks):
+    """Each row's sample is that of the default generator, in whichever batch it is."""
+    whole, half = checks["generators"]["threefry2x32"]
+    assert half == whole[8:]
+    assert checks["generators"]["rbg"] == [whole, half]
+    assert checks["generators"]["unsafe_rbg"] == [whole, half]
+
+
+def test_ties_at_the_cut(checks):
+    """Of equal logits no more are kept than top-k says, or than the nucleus needs."""
+    top_k, nucleus = checks["ties"]
+    assert top_k == [4, 4]
+    assert nucleus in ([8, 8], [9, 9])
+
+
+def test_explicit_axes_are_refused(checks):
+    """The error says how to make the mesh."""
+    assert "type Auto, got {'fsdp': 'Explicit', 'tp': 'Explicit'}" in checks["explicit_axes"]
+    assert "jax.make_mesh" in checks["explicit_axes"]
+
+
+def test_a_program_is_compiled_once(checks):
+    """Batches of one shape share prefill and decode; other end tokens get programs of their own."""
+    assert checks["programs"]["counts"] == [1, 1]
+    for row in checks["programs"]["other_end"]:
+        if 2 in row:
+            assert not any(row[row.index(2) + 1 :]), row
