@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from trainer import advantage, failures
 from trainer.agreement import Agreement, Attempt, check_equal
 from trainer.codec import RowRewards
-from trainer.failures import FailurePolicy
+from trainer.failures import FailedRows, FailurePolicy
 from trainer.paths.path import RewardPath, StepRewards
 
 logger = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ class PackedRewards:
     """Rewards of the rows that this process owns, ready for the device.
 
     Attributes:
-        values: float32 [b, 2 F + 3], see `trainer.advantage.pack`.
+        values: float32 [b, 3 F + 4], see `trainer.advantage.pack`.
         wait_s: seconds this process waited for them.
         failed: rows without a reward by status, over all processes.
     """
@@ -97,6 +97,7 @@ class AgreedRewards:
         self,
         submission: StepRewards,
         place: str,
+        failed: FailedRows,
         on_rewards: Callable[[RowRewards], None] | None = None,
     ) -> PackedRewards:
         """Waits for the rewards of this process; all processes go on, or none does.
@@ -104,11 +105,12 @@ class AgreedRewards:
         Args:
             submission: rows that were sent, or the error that kept them from it.
             place: the step, for messages; must be equal on all processes.
+            failed: the step's rows without a reward so far; must be equal on all processes.
             on_rewards: called with the rewards of this process, good or not; must not raise.
 
         Raises:
             ProcessesDisagree: a process has no rewards; the message has its error.
-            ScoringFailed: too many rows have no reward, see `FailurePolicy.check`.
+            ScoringFailed: too many rows have no reward, see `FailedRows.add`.
         """
         start = time.monotonic()
         rewards = Attempt(submission.result)
@@ -137,7 +139,7 @@ class AgreedRewards:
         check_equal("the reward functions", [answer["fns"] for answer in answers])
         summaries = [answer["rows"] for answer in answers]
         self._log_failures(place, summaries)
-        self._policy.check(place, summaries)
+        failed.add(place, summaries)
         if mine is None:
             values = np.zeros((0, advantage.packed_columns(len(self.names))), np.float32)
         else:

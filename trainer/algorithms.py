@@ -7,14 +7,12 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-import jax
-import numpy as np
 from tunix.rl.grpo import dapo_learner, drgrpo_learner, grpo_learner
-from tunix.rl.rl_cluster import Mode
 
 from trainer import advantage
 from trainer.failures import FailurePolicy
 from trainer.learner import Part, ShardedLearner
+from trainer.metrics import Metrics, group_metrics
 from trainer.overlong import check_overlong
 from trainer.setup_checks import check_estimator
 
@@ -40,9 +38,8 @@ class ShardedGRPOLearner(ShardedLearner, grpo_learner.GRPOLearner):
         super()._check_algorithm(cluster, algo_config, policy)
         check_estimator(algo_config.advantage_estimator, policy)
 
-    def _make_examples(self, parts: list[Part], mode: Mode) -> list[tuple[Any, dict[str, Any]]]:
-        """Computes advantages relative to the group."""
-        del mode
+    def _make_examples(self, parts: list[Part]) -> tuple[list[Any], dict[str, Any]]:
+        """Computes advantages relative to the group; rows that don't count have empty masks."""
         step = advantage.reward_step(
             self._arrays.row_sharding,
             self._arrays.replicated,
@@ -51,15 +48,19 @@ class ShardedGRPOLearner(ShardedLearner, grpo_learner.GRPOLearner):
             self._rewards.weights,
         )
         out = step(*(part.packed for part in parts))
-        return [
-            (
-                grpo_learner.TrainExample(**part.arrays, advantages=advantages),
-                jax.tree.map(np.asarray, metrics),
+        examples = [
+            grpo_learner.TrainExample(
+                **part.arrays
+                | {"completion_mask": advantage.mask_rows(part.arrays["completion_mask"], valid)},
+                advantages=advantages,
             )
-            for part, advantages, metrics in zip(
-                parts, out["advantages"], out["metrics"], strict=True
-            )
+            for part, valid, advantages in zip(parts, out["valid"], out["advantages"], strict=True)
         ]
+        return examples, {"packed": out["packed"], "advantages": out["all_advantages"]}
+
+    def _algorithm_metrics(self, measured: dict[str, Any]) -> Metrics:
+        """Adds the share of groups that teach nothing."""
+        return group_metrics(measured["advantages"], self._num_generations())
 
 
 class ShardedDrGRPOLearner(ShardedGRPOLearner, drgrpo_learner.DrGRPOLearner):

@@ -34,7 +34,8 @@ class FailurePolicy:
     Attributes:
         on_failed_row: "mask": the row gets advantage 0 and leaves the mean and standard deviation
             of its group; "value=X": its total is X; "abort": the run ends on all processes.
-        max_failed_fraction: share of a step's rows, in [0, 1]; with more the run ends.
+        max_failed_fraction: share of a step's rows, in [0, 1]; with more the run ends. A step's
+            rows are those of all its sampling calls, an evaluation's those of the whole of it.
     """
 
     on_failed_row: str = MASK
@@ -66,8 +67,32 @@ class FailurePolicy:
             return None
         return value if math.isfinite(value) else None
 
-    def check(self, place: str, summaries: Sequence[dict[str, Any]]) -> None:
-        """Ends the run if the policy says so.
+
+class FailedRows:
+    """Rows of a step without a reward, over its sampling calls; equal on all processes.
+
+    How a step is cut into micro-batches must not decide whether a run ends: the share is one of
+    the whole step.
+    """
+
+    def __init__(self, policy: FailurePolicy) -> None:
+        """Takes the policy that judges them."""
+        self._policy = policy
+        self.start(None)
+
+    def start(self, rows: int | None) -> None:
+        """Begins a step.
+
+        Args:
+            rows: that it will have, or None if unknown, as in an evaluation.
+        """
+        self._rows = rows
+        self._seen = 0
+        self._place = ""
+        self._summaries: list[dict[str, Any]] = []
+
+    def add(self, place: str, summaries: Sequence[dict[str, Any]]) -> None:
+        """Takes the rows of a sampling call; ends the run as soon as it is certain that it must.
 
         Args:
             place: the step, for the message.
@@ -77,18 +102,35 @@ class FailurePolicy:
             ScoringFailed: with the same message on every process: how many rows failed, why, on
                 which workers, and which they were.
         """
-        rows = sum(summary["rows"] for summary in summaries)
+        self._place = place
+        self._seen += sum(summary["rows"] for summary in summaries)
+        self._summaries.extend(summary for summary in summaries if summary["failed"])
+        if self._rows is not None:
+            self._check(max(self._rows, self._seen))
+        elif self._policy.on_failed_row == ABORT:
+            self._check(self._seen)
+
+    def finish(self) -> None:
+        """Judges the rows of a step that has no more: it may have had fewer than it was to have.
+
+        Raises:
+            ScoringFailed: as `add`.
+        """
+        self._check(self._seen)
+
+    def _check(self, rows: int) -> None:
+        summaries = self._summaries
         failed = sum(summary["failed"] for summary in summaries)
         if not failed:
             return
-        if self.on_failed_row == ABORT:
+        if self._policy.on_failed_row == ABORT:
             rule = "on_failed_row is abort"
-        elif failed > self.max_failed_fraction * rows:
-            rule = f"more than max_failed_fraction={self.max_failed_fraction:g}"
+        elif failed > self._policy.max_failed_fraction * rows:
+            rule = f"more than max_failed_fraction={self._policy.max_failed_fraction:g}"
         else:
             return
         raise ScoringFailed(
-            f"{place}: {failed} of {rows} rows have no reward, {rule}."
+            f"{self._place}: {failed} of {rows} rows have no reward, {rule}."
             f" By reason: {_counts(summaries, 'reasons')}."
             f" By worker: {_counts(summaries, 'workers')}. {_rows(summaries)}",
             reason="ROWS_FAILED",

@@ -26,8 +26,8 @@ from tunix.rl import rl_cluster as rl_cluster_lib
 from tunix.rl import rl_learner
 from tunix.rl.rl_cluster import Mode
 
-from trainer import codec
-from trainer.agreed_rewards import AgreedRewards
+from trainer import advantage, codec
+from trainer.agreed_rewards import AgreedRewards, PackedRewards
 from trainer.agreement import Agreement, check_equal
 from trainer.batches import AgreedBatches
 from trainer.client import RewardClient
@@ -35,20 +35,15 @@ from trainer.columns import LONGEST_PROMPT, PROMPT_NUMBER
 from trainer.dataset import PreparedBatches
 from trainer.decode import decoder
 from trainer.dump import RolloutDump
-from trainer.failures import FailurePolicy
+from trainer.failures import FailedRows, FailurePolicy
 from trainer.global_rollout import GlobalRollout
 from trainer.in_process import InProcessReward
+from trainer.metrics import Metrics, length_metrics, reward_metrics
 from trainer.micro_batches import cut, merge_local, row_ids_of
 from trainer.paths.choose import check_reward_fns, make_path
 from trainer.paths.path import SampledPart, StepRewards
 from trainer.prompt_share import PromptShare
-from trainer.reporting import (
-    StepReport,
-    length_stats,
-    make_report,
-    sample_texts,
-    tunix_metrics,
-)
+from trainer.reporting import StepReport, make_report, sample_texts
 from trainer.resume import free_restored_scalars, save_last_checkpoint, unfinished_batches
 from trainer.rollout import RolloutArrays
 from trainer.sampling import Sampling, rollouts_tree
@@ -71,7 +66,7 @@ class Part(NamedTuple):
 
     Attributes:
         arrays: tokens, masks and log-probabilities by the names of Tunix's train example.
-        packed: rewards, float32 [R, B, 2 F + 3], see `trainer.advantage.pack`.
+        packed: rewards, float32 [R, B, 3 F + 4], see `trainer.advantage.pack`.
     """
 
     arrays: dict[str, Any]
@@ -123,9 +118,10 @@ class ShardedLearner(rl_learner.RLLearner):
             score_on: with "allgather": each process scores all rows, or the first one does.
             agreement_timeout_s: longest wait for another process, beyond the rewards' own limit.
             on_failed_row: "mask", "value=X" or "abort", see `trainer.failures.FailurePolicy`.
-            max_failed_fraction: share of a step's rows without a reward above which the run ends.
+            max_failed_fraction: share of the rows of a step, or of an evaluation, without a reward
+                above which the run ends.
             completion_prefix: text that the chat template puts before each completion.
-            on_step: called on every process with the result of each micro-batch.
+            on_step: called on every process with the result of each sampling call.
             dump_rollouts: file of this process for its rows and their rewards, see `trainer.dump`.
             drop_long_prompts: leaves out prompts longer than max_prompt_length, and fills their
                 places from the batches that follow. Default: such a batch is made wider.
@@ -168,6 +164,8 @@ class ShardedLearner(rl_learner.RLLearner):
             rl_cluster, num_generations=self._num_generations(), replicated=self._replicated
         )
         self._stop_reason = self._stopped = ""
+        self._failed = {mode: FailedRows(policy) for mode in (Mode.TRAIN, Mode.EVAL)}
+        self._updates_a_step = 1
         # Batches that a checkpoint has seen are left out in `train`, not by Tunix.
         self._iter_steps = self._last_iter_step
         free_restored_scalars(rl_cluster.actor_trainer.optimizer)
@@ -321,6 +319,28 @@ class ShardedLearner(rl_learner.RLLearner):
         g = self._num_generations()
         return [f"{p}_{i % g}" for i, p in enumerate(example.pop(PROMPT_NUMBER))]
 
+    def _run_global_step(self, full_batch_size: int, mini_batch_size: int, *rest: Any) -> None:
+        """Tells how many rows and updates the step has, and judges its failed rows at its end."""
+        self._updates_a_step = full_batch_size // mini_batch_size
+        rows, _ = self._rows_of(full_batch_size * self._num_generations())
+        failed = self._failed[Mode.TRAIN]
+        failed.start(rows)
+        try:
+            super()._run_global_step(full_batch_size, mini_batch_size, *rest)
+        except StopIteration:
+            failed.finish()
+            raise
+        failed.finish()
+
+    def _prepare_data(self, *args: Any, mode: Mode = Mode.TRAIN, **keywords: Any) -> None:
+        """Judges the failed rows of an evaluation at its end."""
+        if mode != Mode.EVAL:
+            super()._prepare_data(*args, mode=mode, **keywords)
+            return
+        self._failed[mode].start(None)
+        super()._prepare_data(*args, mode=mode, **keywords)
+        self._failed[mode].finish()
+
     def _process_accumulated_batches(
         self, micro_batches: list[Any], micro_batch_sizes: list[int], mode: Mode
     ) -> list[Any]:
@@ -343,41 +363,39 @@ class ShardedLearner(rl_learner.RLLearner):
         arrays = {**rollouts_tree(rollouts), **inferred}
         place = f"rewards of step {self.rl_cluster.global_steps} ({mode})"
         dump = functools.partial(self._dump_rows, step_rewards) if self._dump else None
-        rewards = self._rewards.wait(step_rewards, place, dump)
-        self.rl_cluster.buffer_metrics(
-            {f"rewards/failed/{k}": (v, np.sum) for k, v in sorted(rewards.failed.items())}
-            | {"reward_wait_s": (rewards.wait_s, np.sum)},
-            mode=mode,
-        )
-        samples = []
-        if self._on_step is not None:
-            samples = sample_texts(step_rewards.rollouts, rewards.values, self._decode)
+        rewards = self._rewards.wait(step_rewards, place, self._failed[mode], dump)
         contributions = step_rewards.contributions(rewards.values, sizes)
         slices = layout.merged_parts(sizes)
         parts = [
             Part(self._arrays.part_of_each_shard(arrays, part), packed)
             for part, packed in zip(slices, contributions, strict=True)
         ]
-        examples = []
-        made = self._make_examples(parts, mode)
-        for part, n, (example, metrics) in zip(parts, sizes, made, strict=True):
-            mask = part.arrays["completion_mask"]
-            self._report(metrics, mask, n, mode, rewards.wait_s, samples)
-            examples.append(example)
+        examples, measured = self._make_examples(parts)
+        measured["lengths"] = self._lengths(rollouts.completion_mask)
+        # One copy to the host for all that is measured.
+        self._report(jax.device_get(measured), mode, rewards, step_rewards)
         return examples
 
-    def _make_examples(self, parts: list[Part], mode: Mode) -> list[tuple[Any, dict[str, Any]]]:
+    def _make_examples(self, parts: list[Part]) -> tuple[list[Any], dict[str, Any]]:
         """Makes the train examples of micro-batches, for the algorithm.
 
         Args:
             parts: one for each micro-batch; together they are what was sampled and scored at once.
-            mode: train or eval.
 
         Returns:
-            For each micro-batch Tunix's train example, and the metrics of
-            `trainer.advantage.reward_step` as arrays that every process can read.
+            Tunix's train example of each micro-batch; and arrays that every process can read:
+            "packed", the rewards of all rows, and what `_algorithm_metrics` needs.
         """
         raise NotImplementedError
+
+    def _algorithm_metrics(self, measured: dict[str, Any]) -> Metrics:
+        """Makes metrics of the algorithm's own of what `_make_examples` gave, on the host."""
+        raise NotImplementedError
+
+    @functools.cached_property
+    def _lengths(self) -> Any:
+        """Program that counts the tokens of completions: [B, T] to [B], whole on every device."""
+        return jax.jit(lambda mask: mask.sum(axis=-1), out_shardings=self._arrays.replicated)
 
     def _infer(self, rollouts: RolloutArrays, n: int) -> dict[str, jax.Array | None]:
         """Computes what the algorithm needs of the models, by Tunix's names; others are None.
@@ -397,8 +415,14 @@ class ShardedLearner(rl_learner.RLLearner):
         return bool(self.algo_config.beta)
 
     def _wants_old(self) -> bool:
-        """Whether the algorithm needs log-probabilities from before the update."""
-        return bool(self._num_iterations() > 1)
+        """Whether the algorithm needs log-probabilities of the policy that sampled.
+
+        Without them Tunix takes those of the policy that is trained, which is another one in later
+        iterations; and in later mini-batches, where samples come from the weights of the start of
+        the step.
+        """
+        stale = self._updates_a_step > 1 and not self._rollout.shares_weights
+        return bool(self._num_iterations() > 1 or stale)
 
     def _sample_and_send(
         self,
@@ -463,31 +487,38 @@ class ShardedLearner(rl_learner.RLLearner):
 
     def _report(
         self,
-        metrics: dict[str, Any],
-        mask: jax.Array,
-        n: int,
+        measured: dict[str, Any],
         mode: Mode,
-        wait_s: float,
-        samples: list[tuple[str, str, float]],
+        rewards: PackedRewards,
+        step_rewards: StepRewards,
     ) -> None:
         """Buffers global metrics under Tunix's names; only process 0 writes them out."""
-        lengths = {k: np.asarray(v) for k, v in length_stats(mask).items()}
-        names = self._rewards.names
-        values = tunix_metrics(metrics, lengths, names, length_prefix=self._length_prefix)
-        self.rl_cluster.buffer_metrics(values, mode=mode)
-        if self._on_step is not None:
-            self._on_step(
-                make_report(
-                    metrics,
-                    lengths,
-                    names,
-                    step=self.rl_cluster.global_steps,
-                    mode=str(mode),
-                    rows=n,
-                    reward_wait_s=wait_s,
-                    samples=samples,
-                )
+        names, lengths = self._rewards.names, measured["lengths"]
+        scores = advantage.unpack(measured["packed"], self._rewards.weights)
+        self.rl_cluster.buffer_metrics(
+            {
+                **reward_metrics(scores, names),
+                **length_metrics(self._length_prefix, lengths),
+                **self._algorithm_metrics(measured),
+                **{f"rewards/failed/{k}": (v, np.sum) for k, v in sorted(rewards.failed.items())},
+                "reward_wait_s": (rewards.wait_s, np.sum),
+            },
+            mode=mode,
+        )
+        if self._on_step is None:
+            return
+        samples = sample_texts(step_rewards.rollouts, rewards.values, self._decode)
+        self._on_step(
+            make_report(
+                scores,
+                lengths,
+                names,
+                step=self.rl_cluster.global_steps,
+                mode=str(mode),
+                reward_wait_s=rewards.wait_s,
+                samples=samples,
             )
+        )
 
     def _dump_rows(self, step_rewards: StepRewards, rewards: codec.RowRewards) -> None:
         assert self._dump is not None

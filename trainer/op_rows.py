@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 MISSING = "MISSING"
 _ID_RANGE = 2**32  # devices without 64-bit integers carry the lower half of a row id
-Scored = tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.bool_]]
+Scored = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]
 
 
 @dataclasses.dataclass(slots=True)
@@ -121,11 +121,11 @@ class OpRows:
             row_ids: [b], lower halves of the ids.
 
         Returns:
-            Rewards [b, F], totals [b] and whether a row has one, [b].
+            Rewards, float64 [b, F], totals, float64 [b], and whether a row has one, bool [b].
         """
         b = len(row_ids)
-        rewards = np.full((b, len(self._names)), np.nan, np.float32)
-        totals, valid = np.full(b, np.nan, np.float32), np.zeros(b, np.bool_)
+        rewards = np.full((b, len(self._names)), np.nan)
+        totals, valid = np.full(b, np.nan), np.zeros(b, np.bool_)
         for at, row in self._find(row_ids).items():
             if row.call is not None:
                 result, _ = row.call.result()

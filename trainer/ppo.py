@@ -13,15 +13,14 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Bool, Float
 from tunix.rl import algo_core, common, function_registry
 from tunix.rl.ppo import ppo_learner
-from tunix.rl.rl_cluster import Mode
 
 from trainer import advantage
 from trainer.failures import FailurePolicy
 from trainer.learner import Part, ShardedLearner
+from trainer.metrics import Metrics, spread_metrics
 from trainer.resume import free_restored_scalars, save_in_turn
 from trainer.rollout import RolloutArrays
 from trainer.setup_checks import check_critic
@@ -71,7 +70,7 @@ class ShardedPPOLearner(ShardedLearner, ppo_learner.PPOLearner):
         runs = self._sampling.runs(self._compute_logps_micro_batch_size, n)
         return super()._infer(rollouts, n) | {"old_values": self._sampling.values(rollouts, runs)}
 
-    def _make_examples(self, parts: list[Part], mode: Mode) -> list[tuple[Any, dict[str, Any]]]:
+    def _make_examples(self, parts: list[Part]) -> tuple[list[Any], dict[str, Any]]:
         """Computes advantages and returns of each token, whitened over all parts as in Tunix."""
         arrays = self._arrays
         step = advantage.reward_step(
@@ -87,17 +86,17 @@ class ShardedPPOLearner(ShardedLearner, ppo_learner.PPOLearner):
                 )
             ]
         )
-        estimates, values = self._estimate(whole)
-        self.rl_cluster.buffer_metrics(
-            {name: (np.asarray(value), np.mean) for name, value in values.items()}, mode=mode
-        )
+        estimates, spreads = self._estimate(whole)
         slices = arrays.layout.merged_parts([part.packed.shape[1] for part in parts])
-        examples = []
-        for part, rows, metrics in zip(parts, slices, rewards["metrics"], strict=True):
-            mine = arrays.part_of_each_shard(estimates, rows)
-            example = ppo_learner.TrainExample(**(part.arrays | mine))
-            examples.append((example, jax.tree.map(np.asarray, metrics)))
-        return examples
+        examples = [
+            ppo_learner.TrainExample(**(part.arrays | arrays.part_of_each_shard(estimates, rows)))
+            for part, rows in zip(parts, slices, strict=True)
+        ]
+        return examples, {"packed": rewards["packed"], "spreads": spreads}
+
+    def _algorithm_metrics(self, measured: dict[str, Any]) -> Metrics:
+        """Adds Tunix's metrics of tokens."""
+        return spread_metrics(measured["spreads"])
 
     @functools.cached_property
     def _estimate(self) -> Any:
@@ -109,7 +108,7 @@ class ShardedPPOLearner(ShardedLearner, ppo_learner.PPOLearner):
 
 def token_advantages(
     rows: dict[str, Any], config: ppo_learner.PPOConfig
-) -> tuple[dict[str, Array], dict[str, Array]]:
+) -> tuple[dict[str, Array], dict[str, dict[str, Array]]]:
     """Computes advantages and returns of tokens as Tunix's PPO learner does.
 
     The reward stands at the last token, the KL penalty at each, and Tunix's estimator does the
@@ -121,7 +120,8 @@ def token_advantages(
         config: of the algorithm.
 
     Returns:
-        Fields of the train example, [B, T], zero in rows that are not valid, and Tunix's metrics.
+        Fields of the train example, [B, T], zero in rows that are not valid; and what Tunix
+        measures, by name: number and sum of the values, and mostly their max and min.
     """
     valid: Bool[Array, " B"] = rows["valid"]
     mask: Bool[Array, "B T"] = rows["completion_mask"] & valid[:, None]
@@ -129,7 +129,7 @@ def token_advantages(
     last = jnp.maximum(mask.sum(axis=1) - 1, 0)
     is_last = mask & (jnp.arange(mask.shape[1]) == last[:, None])
     rewards = jnp.where(is_last, rows["totals"][:, None], 0.0)
-    metrics = {}
+    spreads = {}
     if config.beta:
         kl = mask * common.compute_kl_divergence(
             rows["old_per_token_logps"],
@@ -139,7 +139,7 @@ def token_advantages(
         )
         rewards = rewards - config.beta * kl
         of_row = algo_core.masked_mean(kl, mask, axis=-1)
-        metrics["rewards/reward_kl_penalty"] = of_row.sum() / jnp.maximum(valid.sum(), 1)
+        spreads["rewards/reward_kl_penalty"] = {"n": valid.sum(), "sum": of_row.sum()}
     estimator = function_registry.get_advantage_estimator(config.advantage_estimator)
     advantages, returns = estimator(
         rewards=rewards,
@@ -151,11 +151,11 @@ def token_advantages(
     # The variance of a single token is NaN in Tunix.
     advantages = jnp.where(mask & (mask.sum() >= 2), advantages, 0.0)
     returns = jnp.where(mask, returns, 0.0)
-    metrics |= {
-        **_spread("rewards/reward", rewards.sum(axis=-1), valid),
-        **_spread("advantages", advantages, mask),
-        **_spread("advantages/returns", returns, mask),
-        **_spread("advantages/old_values", values, mask),
+    spreads |= {
+        "rewards/reward": _spread(rewards.sum(axis=-1), valid),
+        "advantages": _spread(advantages, mask),
+        "advantages/returns": _spread(returns, mask),
+        "advantages/old_values": _spread(values, mask),
     }
     example = {
         "completion_mask": mask,
@@ -163,12 +163,13 @@ def token_advantages(
         "returns": returns,
         "old_values": values,
     }
-    return example, metrics
+    return example, spreads
 
 
-def _spread(name: str, x: Array, mask: Array) -> dict[str, Array]:
+def _spread(x: Array, mask: Array) -> dict[str, Array]:
     return {
-        f"{name}/mean": jnp.where(mask, x, 0.0).sum() / jnp.maximum(mask.sum(), 1),
-        f"{name}/max": jnp.where(mask, x, -jnp.inf).max(),
-        f"{name}/min": jnp.where(mask, x, jnp.inf).min(),
+        "n": mask.sum(),
+        "sum": jnp.where(mask, x, 0.0).sum(),
+        "max": jnp.where(mask, x, -jnp.inf).max(),
+        "min": jnp.where(mask, x, jnp.inf).min(),
     }

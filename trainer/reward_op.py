@@ -19,6 +19,7 @@ from jax.experimental import io_callback
 from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Int
 
+from trainer.advantage import pack_columns, packed_columns
 from trainer.arrays import RowArrays
 from trainer.client import RewardClient
 from trainer.codec import LocalRollouts, RowRewards
@@ -190,6 +191,20 @@ class RewardOp:
         summed: Started = jax.lax.psum(started, self._arrays.replica_axes)
         return summed
 
+    def finish_packed(
+        self, failed_value: float | None, row_ids: Int[Array, " B"], started: Started
+    ) -> Float[Array, "B C"]:
+        """Waits for the rewards as `finish` does; gives them as `trainer.advantage.pack` does.
+
+        Args:
+            failed_value: total of rows without one, or None.
+            row_ids: as of the operation.
+            started: what `start` gave for them.
+        """
+        finish = functools.partial(self._finish_packed_shard, failed_value)
+        packed: jax.Array = self._map(finish)(row_ids, started)
+        return packed
+
     def _finish_shard(self, row_ids: jax.Array, started: Started) -> Scored:
         b, f = len(row_ids), len(self.reward_fns)
         results = (
@@ -197,10 +212,11 @@ class RewardOp:
             jax.ShapeDtypeStruct((b,), np.float32),
             jax.ShapeDtypeStruct((b,), np.bool_),
         )
-        first = self._is_first() if self._replicated else jnp.bool_(True)
-        rewards, totals, valid = io_callback(
-            self._wait, results, first, row_ids.astype(jnp.uint32), started
-        )
+
+        def float32(rewards: Any, totals: Any, valid: Any) -> Any:
+            return rewards.astype(np.float32), totals.astype(np.float32), valid
+
+        rewards, totals, valid = self._waited(float32, results, row_ids, started)
         if not self._replicated:
             return rewards, totals, valid
         axes = self._arrays.replica_axes
@@ -210,6 +226,30 @@ class RewardOp:
             jax.lax.psum(totals, axes),
             jax.lax.psum(valid.astype(jnp.int32), axes) > 0,
         )
+
+    def _finish_packed_shard(
+        self, failed_value: float | None, row_ids: jax.Array, started: Started
+    ) -> jax.Array:
+        columns = packed_columns(len(self.reward_fns))
+        result = (jax.ShapeDtypeStruct((len(row_ids), columns), np.float32),)
+
+        def pack(rewards: Any, totals: Any, valid: Any) -> Any:
+            return (pack_columns(rewards, totals, valid, failed_value=failed_value),)
+
+        packed: jax.Array
+        (packed,) = self._waited(pack, result, row_ids, started)
+        if not self._replicated:
+            return packed
+        summed: jax.Array = jax.lax.psum(packed, self._arrays.replica_axes)
+        return summed
+
+    def _waited(
+        self, form: Callable[..., Any], results: Any, row_ids: jax.Array, started: Started
+    ) -> Any:
+        """Calls the host for the rows of this shard; all replicas wait, the first has values."""
+        first = self._is_first() if self._replicated else jnp.bool_(True)
+        wait = functools.partial(self._wait, form)
+        return io_callback(wait, results, first, row_ids.astype(jnp.uint32), started)
 
     @property
     def _replicated(self) -> bool:
@@ -228,8 +268,8 @@ class RewardOp:
             logger.exception("rows could not be sent rows=%d", len(row_ids))
         return np.zeros(len(row_ids), np.int32)
 
-    def _wait(self, first: Any, row_ids: Any, started: Any) -> Any:
+    def _wait(self, form: Callable[..., Any], first: Any, row_ids: Any, started: Any) -> Any:
         """Waits on all replicas: those that waited for the first one in a sum would time out."""
         del started
-        scored = self._host.finish(np.asarray(row_ids, np.int64))
+        scored = form(*self._host.finish(np.asarray(row_ids, np.int64)))
         return scored if first else tuple(np.zeros_like(values) for values in scored)

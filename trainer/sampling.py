@@ -136,14 +136,10 @@ class Sampling:
         self, rollouts: RolloutArrays, runs: list[slice], *, reference: bool, old: bool
     ) -> tuple[jax.Array | None, jax.Array | None]:
         """Computes reference and old log-probabilities, float32 [B, T] each, where wanted."""
-        cluster, of_ref, of_old = self._cluster, [], []
+        of_ref, of_old = [], []
         for prompts, completions in self._runs_of(rollouts, runs if reference or old else []):
             if reference:
-                of_ref.append(
-                    cluster.get_ref_per_token_logps(
-                        prompts, completions, self._rollout.pad_id(), self._rollout.eos_id()
-                    )
-                )
+                of_ref.append(self._reference_log_probs(prompts, completions))
             if old:
                 of_old.append(self._old_log_probs(prompts, completions))
         return self._joined(of_ref), self._joined(of_old)
@@ -166,6 +162,21 @@ class Sampling:
         tokens = (rollouts.prompt_ids, rollouts.completion_ids)
         for run in runs:
             yield self._arrays.part_of_each_shard(tokens, run)
+
+    def _reference_log_probs(self, prompts: jax.Array, completions: jax.Array) -> jax.Array:
+        """At the temperature of the loss: Tunix's cluster takes that of the rollout.
+
+        PPO's loss is at 1; there an identical policy would be penalised.
+        """
+        with self._cluster._get_mesh_and_logical_axis_rules_cm(Role.REFERENCE):  # noqa: SLF001
+            reference: jax.Array = self._cluster.inference_worker.get_ref_per_token_logps(
+                prompts,
+                completions,
+                self._rollout.pad_id(),
+                self._rollout.eos_id(),
+                temperature=self._rollout.loss_temperature,
+            )
+        return reference
 
     def _old_log_probs(self, prompts: jax.Array, completions: jax.Array) -> jax.Array:
         if self._rollout.shares_weights:

@@ -23,13 +23,17 @@ TUNIX = {
 
 def scores(values, valid=None, weights=None):
     """Scores of rows whose total is the weighted sum of values [B, F]; NaN is no value."""
-    values = np.asarray(values, np.float32)
+    values = np.asarray(values, np.float64)
     values = values[:, None] if values.ndim == 1 else values
-    weights = np.ones(values.shape[1], np.float32) if weights is None else np.array(weights)
+    weights = np.ones(values.shape[1]) if weights is None else np.array(weights)
     has = np.isfinite(values)
     valid = has.any(axis=1) if valid is None else np.array(valid)
     filled = np.where(has, values, 0)
-    return Scores(*map(jnp.asarray, (filled, has, filled @ weights, valid, weights)))
+    totals = filled @ weights
+    both = [x.astype(np.float32) for x in (filled, totals)]
+    rest = [x - high for x, high in zip((filled, totals), both, strict=True)]
+    parts = (both[0], rest[0], has, both[1], rest[1], valid, weights)
+    return Scores(*map(jnp.asarray, parts))
 
 
 @pytest.mark.parametrize("generations", [2, 4, 16])
@@ -39,6 +43,23 @@ def test_equals_tunix_with_all_rows_valid(name: str, generations: int) -> None:
     rewards = np.random.default_rng(0).normal(size=generations * 8)
     got = ESTIMATORS[name](scores(rewards), generations)
     np.testing.assert_allclose(got, TUNIX[name](rewards, generations), rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("offset", [1e3, 1e6, -1e6])
+@pytest.mark.parametrize("name", TUNIX)
+def test_an_offset_costs_no_precision(name: str, offset: float) -> None:
+    """Rewards far from 0 that differ little give what Tunix computes of them in float64."""
+    rewards = offset + np.random.default_rng(4).random(64)
+    got = ESTIMATORS[name](scores(rewards), 8)
+    np.testing.assert_allclose(got, TUNIX[name](rewards, 8), atol=1e-6)
+
+
+@pytest.mark.parametrize("offset", [1e3, 1e6])
+def test_an_offset_costs_gdpo_no_precision(offset: float) -> None:
+    """Nor one that each function has of its own."""
+    values = np.random.default_rng(4).random((64, 2)) + np.array([offset, -3 * offset])
+    got = ESTIMATORS["gdpo"](scores(values, weights=[1.0, 0.5]), 8)
+    np.testing.assert_allclose(got, gdpo(values, [1.0, 0.5], 8), atol=2e-6)
 
 
 @pytest.mark.parametrize("name", TUNIX)

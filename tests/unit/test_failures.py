@@ -13,7 +13,7 @@ import pytest
 from trainer import failures
 from trainer.codec import RowFailure, RowRewards
 from trainer.errors import ScoringFailed
-from trainer.failures import FailurePolicy
+from trainer.failures import FailedRows, FailurePolicy
 
 
 def rewards(first_row, valid, worker=""):
@@ -60,12 +60,19 @@ def test_value_of_a_failed_row():
     assert FailurePolicy(on_failed_row="abort").value is None
 
 
+def judge(rows, *calls, **policy):
+    """Judges a step of so many rows, whose sampling calls have these summaries."""
+    failed = FailedRows(FailurePolicy(**policy))
+    failed.start(rows)
+    for call in calls:
+        failed.add("rewards of step 3 (train)", call)
+    failed.finish()
+
+
 def test_few_failures_go_on():
     """Up to the share, and without failures, nothing is raised."""
-    FailurePolicy().check("step 1", summaries(rewards(0, [True, True, True, False]), None))
-    FailurePolicy(on_failed_row="abort", max_failed_fraction=0).check(
-        "step 1", summaries(rewards(0, [True]))
-    )
+    judge(4, summaries(rewards(0, [True, True, True, False]), None))
+    judge(1, summaries(rewards(0, [True])), on_failed_row="abort", max_failed_fraction=0)
 
 
 def test_too_many_failures_end_the_run():
@@ -74,7 +81,7 @@ def test_too_many_failures_end_the_run():
         rewards(0, [True, True, False, True]), rewards(4, [False, True, True, False], "w:1"), None
     )
     with pytest.raises(ScoringFailed) as caught:
-        FailurePolicy().check("rewards of step 3 (train)", parts)
+        judge(8, parts)
     assert caught.value.reason == "ROWS_FAILED"
     text = str(caught.value)
     assert "step 3 (train): 3 of 8 rows have no reward, more than max_failed_fraction=0.25" in text
@@ -85,8 +92,47 @@ def test_too_many_failures_end_the_run():
 
 def test_abort_ends_at_the_first_failure():
     """One failed row is enough; the row is named."""
-    with pytest.raises(ScoringFailed, match=r"on_failed_row is abort.*row 1 TIMEOUT"):
-        FailurePolicy(on_failed_row="abort").check("s", summaries(rewards(0, [True, False])))
+    for rows in (8, None):
+        failed = FailedRows(FailurePolicy(on_failed_row="abort"))
+        failed.start(rows)
+        with pytest.raises(ScoringFailed, match=r"on_failed_row is abort.*row 1 TIMEOUT"):
+            failed.add("s", summaries(rewards(0, [True, False])))
+
+
+@pytest.mark.parametrize("rows", [16, None])
+@pytest.mark.parametrize("failing_rows", range(7))
+def test_the_share_is_one_of_the_step(rows, failing_rows):
+    """The same rows give the same decision, whichever way the step is cut into sampling calls."""
+    valid = [True] * 6 + [False] * failing_rows + [True] * (10 - failing_rows)
+    for size in (1, 2, 4, 8, 16):
+        calls = [summaries(rewards(i, valid[i : i + size])) for i in range(0, 16, size)]
+        if failing_rows > 4:
+            with pytest.raises(ScoringFailed, match="of 16 rows"):
+                judge(rows, *calls)
+        else:
+            judge(rows, *calls)
+
+
+def test_a_run_ends_as_soon_as_it_must():
+    """No more rows are sampled once the step can't be saved; before, they are."""
+    failed = FailedRows(FailurePolicy())
+    failed.start(16)
+    failed.add("s", summaries(rewards(0, [False] * 4)))
+    with pytest.raises(ScoringFailed, match="5 of 16 rows"):
+        failed.add("s", summaries(rewards(4, [False, True])))
+
+
+def test_a_step_that_was_shorter_is_judged_by_its_rows():
+    """The last batch of the data may be smaller than the others; each step begins anew."""
+    failed = FailedRows(FailurePolicy())
+    for _ in range(2):
+        failed.start(16)
+        failed.add("s", summaries(rewards(0, [False, True, True, True])))
+        failed.finish()
+    failed.start(16)
+    failed.add("s", summaries(rewards(0, [False, False, True, True])))
+    with pytest.raises(ScoringFailed, match="2 of 4 rows"):
+        failed.finish()
 
 
 def test_reasons_are_added_up():

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from trainer import advantage, codec
+from trainer import codec
 from trainer.agreement import Attempt
 from trainer.arrays import RowArrays
 from trainer.client import RewardClient
@@ -20,7 +20,7 @@ from trainer.codec import LocalRollouts, RowRewards
 from trainer.paths import CALLBACK
 from trainer.paths.path import SampledPart
 from trainer.paths.server import ServerPath
-from trainer.reward_op import RewardOp, Scored
+from trainer.reward_op import RewardOp
 
 # Every row is taken, unless the run ends.
 _ALL_ROWS = 2**31
@@ -56,7 +56,8 @@ class CallbackPath(ServerPath):
             reward_fns=[name for name, *_ in offered],
             max_rows=_ALL_ROWS,
         )
-        self._programs = jax.jit(self._op.start), jax.jit(self._op.finish)
+        finish = functools.partial(self._op.finish_packed, self._failed_value)
+        self._programs = jax.jit(self._op.start), jax.jit(finish)
         return offered
 
     def begin(self, place: str) -> CallbackRewards:
@@ -64,23 +65,21 @@ class CallbackPath(ServerPath):
         del place
         assert self._op is not None
         assert self._programs is not None
-        pack = functools.partial(_pack, self._failed_value)
-        return CallbackRewards(self._arrays, self._op, *self._programs, pack)
+        return CallbackRewards(self._arrays, self._op, *self._programs)
 
 
 class CallbackRewards:
     """Rewards of a step that programs under way will have."""
 
-    def __init__(self, arrays: RowArrays, op: RewardOp, start: Any, finish: Any, pack: Any) -> None:
-        """Takes the operation, programs of its halves, and one that packs what it gives."""
+    def __init__(self, arrays: RowArrays, op: RewardOp, start: Any, finish: Any) -> None:
+        """Takes the operation and programs of its halves."""
         self._arrays = arrays
         self._op = op
         self._start = start
         self._finish = finish
-        self._pack = pack
         self._parts: list[tuple[SampledPart, Attempt]] = []
         self._started: list[tuple[jax.Array, jax.Array]] = []
-        self._scored: list[Scored] = []
+        self._packed: list[jax.Array] = []
 
     def send(self, part: SampledPart) -> None:
         """Starts the program, also when this process's rows can't be put: all processes do."""
@@ -105,7 +104,7 @@ class CallbackRewards:
 
     def result(self) -> RowRewards | None:
         """Runs the second programs, see `StepRewards.result`."""
-        self._scored = jax.block_until_ready([self._finish(*part) for part in self._started])
+        self._packed = jax.block_until_ready([self._finish(*part) for part in self._started])
         put = [rows.get() for _, rows in self._parts]
         taken = [self._op.take(rows.row_ids.tolist(), strict=True) for rows in put]
         parts = [rewards for rewards in taken if rewards is not None]
@@ -115,13 +114,6 @@ class CallbackRewards:
         """Cuts what is on the device already, see `StepRewards.contributions`."""
         del values
         arrays = self._arrays
-        packed = arrays.join_each_shard([self._pack(*scored) for scored in self._scored])
+        packed = arrays.join_each_shard(self._packed)
         parts = arrays.layout.merged_parts(sizes)
         return [arrays.part_of_each_shard(packed, part)[None] for part in parts]
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _pack(
-    failed_value: float | None, rewards: jax.Array, totals: jax.Array, valid: jax.Array
-) -> jax.Array:
-    return advantage.pack_arrays(rewards, totals, valid, failed_value)
