@@ -117,7 +117,7 @@ class Scores:
     """Rewards of a batch, in its row order.
 
     Attributes:
-        rewards: float32 [b, F]; NaN where a function gave no value.
+        rewards: float64 [b, F]; NaN where a function gave no value.
         statuses: uint8 [b], values of `RowStatus`; 0 for rows without a result, if `unfinished`.
         errors: one for every row whose status is not OK, ascending by row.
         extra_columns: float32 [b] by name, NaN where a row reported none.
@@ -130,7 +130,7 @@ class Scores:
             only, workers don't send them.
     """
 
-    rewards: NDArray[np.float32]
+    rewards: NDArray[np.float64]
     statuses: NDArray[np.uint8]
     errors: list[RowError]
     extra_columns: dict[str, NDArray[np.float32]]

@@ -55,7 +55,7 @@ class Call:
         self._prompt_ends = None
         if batch.prompts is None and batch.prompt_lengths is not None:
             self._prompt_ends = np.concatenate([[0], np.cumsum(batch.prompt_lengths)])
-        self._rewards = np.full((batch.rows, functions), np.nan, np.float32)
+        self._rewards = np.full((batch.rows, functions), np.nan)
         self._statuses = np.zeros(batch.rows, np.uint8)
         self._errors: dict[int, RowError] = {}
         # By row and function.

@@ -315,27 +315,37 @@ def to_batch(
     )
 
 
-def totals(scores: Scores, reward_fns: Sequence[RewardFnInfo]) -> NDArray[np.float32]:
-    """Weighted sums over the functions whose weight is not 0: float32 [b], NaN if not OK."""
+def totals(scores: Scores, reward_fns: Sequence[RewardFnInfo]) -> NDArray[np.float64]:
+    """Weighted sums over the functions whose weight is not 0: float64 [b], NaN if not OK."""
     weights = np.array([fn.weight for fn in reward_fns], np.float64)
     counted = weights != 0
     # A row without an error may still lack the values of functions that are not for its source.
     values = np.nan_to_num(scores.rewards[:, counted].astype(np.float64))
-    total = values @ weights[counted]
+    total: NDArray[np.float64] = values @ weights[counted]
     total[scores.statuses != RowStatus.OK] = np.nan
-    out: NDArray[np.float32] = total.astype(np.float32)
-    return out
+    return total
+
+
+def _exact(values: NDArray[np.floating]) -> bytes:
+    """Values as float64, or nothing where float32 holds them all."""
+    rounded = values.astype(np.float32)
+    return (
+        b"" if np.array_equal(rounded, values, equal_nan=True) else values.astype("<f8").tobytes()
+    )
 
 
 def from_scores(
     scores: Scores, reward_fns: Sequence[RewardFnInfo], *, total_s: float
 ) -> types_pb2.RewardBatch:
     """Packs rewards for the wire."""
+    total = totals(scores, reward_fns)
     characters = min(MAX_MESSAGE_CHARACTERS, MAX_ERROR_CHARACTERS // max(1, len(scores.errors)))
     return types_pb2.RewardBatch(
         reward_fns=[sendable(fn.name) for fn in reward_fns],
         rewards=scores.rewards.astype("<f4").tobytes(),
-        totals=totals(scores, reward_fns).astype("<f4").tobytes(),
+        totals=total.astype("<f4").tobytes(),
+        exact_rewards=_exact(scores.rewards),
+        exact_totals=_exact(total),
         statuses=scores.statuses.tolist(),
         errors=[
             types_pb2.ScoringError(
@@ -405,14 +415,20 @@ def to_scores(message: types_pb2.RewardBatch, rows: int) -> Scores:
     functions = len(message.reward_fns)
     if (
         len(message.rewards) != 4 * rows * functions
+        or len(message.exact_rewards) not in (0, 8 * rows * functions)
         or len(message.statuses) != rows
         or len(message.timings.score_s) != functions
         or any(len(column.values) != 4 * rows for column in message.extra_columns)
         or not all(0 <= error.row_index < rows for error in message.errors)
     ):
         raise ValueError(f"the worker must answer {rows} rows, got {len(message.statuses)}.")
+    values = (
+        np.frombuffer(message.exact_rewards, "<f8")
+        if message.exact_rewards
+        else np.frombuffer(message.rewards, "<f4")
+    )
     return Scores(
-        rewards=np.frombuffer(message.rewards, "<f4").reshape(rows, functions).astype(np.float32),
+        rewards=values.reshape(rows, functions).astype(np.float64),
         statuses=np.asarray(message.statuses, np.uint8),
         errors=[
             RowError(

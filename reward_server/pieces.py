@@ -91,9 +91,7 @@ def gather(call: RoutedCall) -> Scores:
         errors += [dataclasses.replace(e, row=start + e.row) for e in scores.errors]
     all_scores = [scores for _, scores in pieces]
     return Scores(
-        rewards=np.concatenate(
-            [np.empty((0, functions), np.float32), *(s.rewards for s in all_scores)]
-        ),
+        rewards=np.concatenate([np.empty((0, functions)), *(s.rewards for s in all_scores)]),
         statuses=np.concatenate([np.empty(0, np.uint8), *(s.statuses for s in all_scores)]),
         errors=errors,
         extra_columns=extra,

@@ -312,6 +312,5 @@ def _finish(rows: Sequence[Row], scores: Scores, reward_fns: Sequence[RewardFnIn
         rows[error.row].unweighted_errors.append(f"{error.reward_fn}: {error.message}")
 
 
-def _plain(value: np.float32) -> float | None:
-    # By its text: 0.1 stays 0.1, which as a float64 it is not.
-    return float(str(value)) if np.isfinite(value) else None
+def _plain(value: np.float64) -> float | None:
+    return float(value) if np.isfinite(value) else None

@@ -111,8 +111,8 @@ class RowRewards:
 
     Attributes:
         reward_fns: names of the F functions.
-        rewards: float32 [b, F], NaN where a function gave no value.
-        totals: float32 [b], NaN where the row failed.
+        rewards: float64 [b, F], NaN where a function gave no value.
+        totals: float64 [b], NaN where the row failed.
         valid: bool [b], whether the row has a total.
         failures: one for each failed row.
         extra_columns: float32 [b] by name.
@@ -121,8 +121,8 @@ class RowRewards:
     """
 
     reward_fns: tuple[str, ...]
-    rewards: NDArray[np.float32]
-    totals: NDArray[np.float32]
+    rewards: NDArray[np.float64]
+    totals: NDArray[np.float64]
     valid: NDArray[np.bool_]
     failures: list[RowFailure]
     extra_columns: dict[str, NDArray[np.float32]]
@@ -367,11 +367,15 @@ def decode_response(
         raise refuse("row ids differ from those sent, or are in another order")
     if len(batch.rewards) != 4 * b * f or len(batch.totals) != 4 * b or len(batch.statuses) != b:
         raise refuse(f"it must hold {b} rows x {f} functions, got {len(batch.statuses)} statuses")
-    rewards = np.frombuffer(batch.rewards, "<f4").reshape(b, f)
-    totals = np.frombuffer(batch.totals, "<f4")
+    if len(batch.exact_rewards) not in (0, 8 * b * f) or len(batch.exact_totals) not in (0, 8 * b):
+        raise refuse(f"its exact values must be {b} rows x {f} functions of float64")
+    rewards = _exact(batch.rewards, batch.exact_rewards).reshape(b, f)
+    totals = _exact(batch.totals, batch.exact_totals)
     valid = np.asarray(batch.statuses, np.int32) == OK
-    if not np.isfinite(totals[valid]).all():
-        bad = int(np.flatnonzero(valid & ~np.isfinite(totals))[0])
+    # On the device a total begins with a float32.
+    finite = np.isfinite(np.frombuffer(batch.totals, "<f4")) & np.isfinite(totals)
+    if not finite[valid].all():
+        bad = int(np.flatnonzero(valid & ~finite)[0])
         raise refuse(f"row {row_ids[bad]} is OK but its total is {totals[bad]}")
     if not all(0 <= e.row_index < b for e in batch.errors):
         raise refuse("it has an error for a row that was not sent")
@@ -396,6 +400,12 @@ def decode_response(
         queue_s=batch.timings.queue_s,
         total_s=batch.timings.total_s,
     )
+
+
+def _exact(rounded: bytes, exact: bytes) -> NDArray[np.float64]:
+    """Values as float64; those of a sender that has no exact ones are float32."""
+    values = np.frombuffer(exact, "<f8") if exact else np.frombuffer(rounded, "<f4")
+    return values.astype(np.float64)
 
 
 def _status_name(status: int) -> str:
@@ -439,8 +449,8 @@ def no_rewards(
     b = len(row_ids)
     return RowRewards(
         reward_fns=tuple(reward_fns),
-        rewards=np.full((b, len(reward_fns)), np.nan, np.float32),
-        totals=np.full(b, np.nan, np.float32),
+        rewards=np.full((b, len(reward_fns)), np.nan),
+        totals=np.full(b, np.nan),
         valid=np.zeros(b, np.bool_),
         failures=[RowFailure(row_id, status, "", message) for row_id in row_ids],
         extra_columns={},

@@ -69,7 +69,7 @@ async def test_faults_stay_in_their_row(tokenizer):
     # The functions after one that failed still run.
     assert scores.rewards[rows.index("raise"), 1] == len("raise")
     assert [error.row for error in scores.errors] == sorted(messages)
-    assert scores.rewards.dtype == np.float32
+    assert scores.rewards.dtype == np.float64
 
 
 @pytest.mark.parametrize("hang", ["sleep", "regex"])

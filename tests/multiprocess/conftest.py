@@ -38,8 +38,8 @@ import time
 def letters(prompts, completions, answer, pause_s=(), value=(), want=(), **_):
     """Depends on every character of the row, so that a mixed-up row shows.
 
-    Some rows whose answer begins with "!" get none. A value that is not what is wanted, with the
-    types of all that is in it, gives none either.
+    Some rows whose answer begins with "!" get none, and all where it begins with "!!". A value that
+    is not what is wanted, with the types of all that is in it, gives none either.
     """
     time.sleep(sum(pause_s))
     if [repr(item) for item in value] != list(want):
@@ -47,7 +47,7 @@ def letters(prompts, completions, answer, pause_s=(), value=(), want=(), **_):
     out = []
     for prompt, completion, gold in zip(prompts, completions, answer):
         digest = hashlib.sha256(f"{prompt}|{completion}|{gold}".encode()).hexdigest()
-        if gold.startswith("!") and digest[-1] in "01234":
+        if gold.startswith("!!") or (gold.startswith("!") and digest[-1] in "01234"):
             raise ValueError("no reward for this one")
         out.append(int(digest[:4], 16) / 65536)
     return out

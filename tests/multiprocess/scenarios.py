@@ -137,13 +137,18 @@ def make_cluster(mesh, scenario, rollout_engine=ShardedRollout, metrics=None):
             checkpointing_options=ocp.CheckpointManagerOptions(save_interval_steps=2),
         ),
         rollout_config=RolloutConfig(
-            max_tokens_to_generate=4, max_prompt_length=8, kv_cache_size=32, temperature=1.0
+            max_tokens_to_generate=4,
+            max_prompt_length=8,
+            kv_cache_size=32,
+            temperature=scenario.get("temperature", 1.0),
         ),
     )
     layers = scenario.get("layers", 2)
     return rl_cluster_lib.RLCluster(
         actor=make_model(mesh, layers=layers, vocab_size=scenario.get("vocab", 32)),
-        reference=make_model(mesh, seed=1, layers=layers) if beta else None,
+        reference=make_model(mesh, seed=scenario.get("reference_seed", 1), layers=layers)
+        if beta
+        else None,
         critic=make_model(mesh, seed=2, critic=True, layers=layers)
         if scenario.get("algorithm") == "ppo" and not scenario.get("no_critic")
         else None,
@@ -261,7 +266,9 @@ def train(process, endpoint, scenario):
         batches.append(
             {
                 "prompts": np.array([own("prompt_prefix", "") + PROMPTS[i] for i in pick]),
-                "answer": np.array([fail + ANSWERS[i] for i in pick]),
+                "answer": np.array(
+                    [("!!" if i in scenario.get("never", []) else fail) + ANSWERS[i] for i in pick]
+                ),
             }
         )
         if "long" in scenario:

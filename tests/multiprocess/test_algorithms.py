@@ -28,6 +28,8 @@ TWICE = {"iterations": 2, "steps": 4}  # steps are updates: two for each of two 
 SHORTER = {"overlong_buffer_length": 3}
 TRAIN = {"run": "train", "steps": 2, "layers": 1, "max_failed_fraction": 0.9}
 METRICS = {"run": "metric_scenarios:metrics", "steps": 2, "layers": 1, "beta": 0.1}
+# All rows of the first prompt of a batch of eight fail, and those of the second.
+FAIL_QUARTER = {"never": [0, 1], "max_failed_fraction": 0.25}
 ALGORITHMS = {
     "gspo-token": {**TWICE, "beta": 0.1},
     "rloo": {**MICRO, "fail": True},
@@ -43,6 +45,9 @@ SCENARIOS = [
     {**TRAIN, "name": "other buffer", "algorithm": "dapo", "overlong": SHORTER},
     *({**METRICS, "name": f"{name} metrics", "algorithm": name} for name in ("grpo", "ppo")),
 ]
+# A step of two updates, each of two sampling calls.
+CALLS = {"mini": 4, "train_micro": 2, "rollout_micro": 2, "logps_micro": 2, "steps": 4}
+SAME_POLICY = {"temperature": 0.7, "reference_seed": 0, "steps": 1}
 ONE_PROCESS_SCENARIOS = [
     *SCENARIOS,
     {**TRAIN, "name": "ppo whole", "algorithm": "ppo", "eval_every": 1},
@@ -52,6 +57,23 @@ ONE_PROCESS_SCENARIOS = [
         {**METRICS, "name": f"tunix {name}", "algorithm": name, "tunix": True}
         for name in ("grpo", "ppo")
     ),
+    *(
+        {
+            **METRICS,
+            **CALLS,
+            "name": f"{whose}{name} calls",
+            "algorithm": name,
+            "tunix": bool(whose),
+        }
+        for name in ("grpo", "ppo")
+        for whose in ("", "tunix ")
+    ),
+    *(
+        {**METRICS, **SAME_POLICY, "name": f"{name} same policy", "algorithm": name}
+        for name in ("grpo", "ppo")
+    ),
+    {**TRAIN, **FAIL_QUARTER, "name": "failing calls", **CALLS, "steps": 2},
+    {**TRAIN, **FAIL_QUARTER, "name": "failing whole", "steps": 1},
 ]
 SAME = ("tokens", "advantages", "losses", "rewards", "modes", "failed", "params", "critic")
 TRAINED = [*ALGORITHMS, "ppo micro"]
@@ -161,6 +183,33 @@ def logged(job: Run, scenario: str, process: int = 0) -> dict[tuple[str, int], f
     values = [((name, step), value) for name, value, step in job.of(scenario, process)["logged"]]
     assert len(dict(values)) == len(values)
     return dict(values)
+
+
+@pytest.mark.parametrize("algorithm", ["grpo", "ppo"])
+def test_metrics_of_several_sampling_calls_are_those_of_tunix(one: Run, algorithm: str) -> None:
+    """Means, extremes and sums of a step that samples four times are joined as Tunix joins them."""
+    tunix, ours = logged(one, f"tunix {algorithm} calls"), logged(one, f"{algorithm} calls")
+    assert len(tunix) > 30
+    for (name, step), value in tunix.items():
+        factor = LENGTH_WEIGHT if name == "rewards/train/length" else 1
+        assert ours[name, step] * factor == pytest.approx(value, rel=1e-4, abs=1e-6), name
+
+
+def test_an_identical_policy_has_no_kl_at_any_temperature(one: Run) -> None:
+    """Reference, old and current log-probabilities are at one temperature."""
+    penalty = logged(one, "ppo same policy")["rewards/train/reward_kl_penalty", 0]
+    assert penalty == pytest.approx(0, abs=1e-6)
+    (kl,) = (v for (name, _), v in logged(one, "grpo same policy").items() if name.endswith("/kl"))
+    assert kl == pytest.approx(0, abs=1e-6)
+
+
+def test_failed_rows_count_by_the_step(one: Run) -> None:
+    """A prompt of a step without any reward does not end the run of micro-batches."""
+    calls, whole = one.of("failing calls"), one.of("failing whole")
+    assert sum(calls["failed"]) == sum(whole["failed"]) > 0
+    assert max(calls["failed"]) > 0.25 * 8
+    assert len(calls["failed"]) == 4
+    assert len(calls["losses"]) == 2
 
 
 @pytest.mark.parametrize("algorithm", ["grpo", "ppo"])

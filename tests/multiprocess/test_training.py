@@ -51,13 +51,10 @@ def test_mesh_shapes_agree(one: Run, two: Run, scenario: int) -> None:
 def test_every_row_goes_to_one_server(two: Run, scenario: int) -> None:
     """The row ids that the processes sent are all ids of the run, each once."""
     sent = [row for p in (0, 1) for call in two.of(scenario, p)["row_ids"] for row in call]
-    modes = two.of(scenario)["modes"]
-    per_batch = len(two.of(scenario)["advantages"][0])
-    train = modes.count("train") * per_batch
-    evals = modes.count("eval") * per_batch
-    assert len(sent) == train + evals
-    if not evals:
-        assert len(set(sent)) == train
+    rows = sum(len(part) for part in two.of(scenario)["advantages"])
+    assert len(sent) == rows
+    if "eval" not in two.of(scenario)["modes"]:
+        assert len(set(sent)) == rows
         if scenario != 1:  # several iterations a batch: Tunix counts each as a step
             assert sorted(sent) == list(range(train))
 
@@ -122,7 +119,7 @@ def test_same_data_on_both_processes_is_refused(two: Run) -> None:
 
 
 def test_no_collective_moves_tokens(two: Run) -> None:
-    """The collectives of the compiled reward step carry [B, 2F + 3] floats and scalars."""
+    """The collectives of the compiled reward step carry [B, 3F + 4] floats and scalars."""
     found = re.findall(
         r"= (\S+) (?:all-gather|all-reduce|all-to-all|collective-permute)[\w-]*\(", two.of(7)["hlo"]
     )
@@ -130,7 +127,7 @@ def test_no_collective_moves_tokens(two: Run) -> None:
     for shape in found:
         for dims in re.findall(r"\[([\d,]*)\]", shape):
             size = int(np.prod([int(d) for d in dims.split(",") if d], dtype=np.int64))
-            assert size <= 2 * 64 * 7, shape
+            assert size <= 2 * 64 * 10, shape
 
 
 def test_stock_sampler_fails_where_ours_works(two: Run) -> None:

@@ -118,6 +118,15 @@ def test_answer_with_a_failed_row() -> None:
     assert rewards.failures == [codec.RowFailure(5, "ERROR", "a", "boom")]
 
 
+def test_exact_values_take_the_place_of_rounded_ones() -> None:
+    """A server that has float64 sends it where float32 would round."""
+    request = encode(rollouts())
+    exact = np.array([1e6 + 0.1, np.nan]).tobytes()
+    got = codec.decode_response(request, answer(request, exact_rewards=exact, exact_totals=exact))
+    assert (got.totals[0], got.rewards[0, 0]) == (1e6 + 0.1, 1e6 + 0.1)
+    assert codec.decode_response(request, answer(request)).totals.dtype == np.float64
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -127,6 +136,9 @@ def test_answer_with_a_failed_row() -> None:
         ({"statuses": [types_pb2.ROW_STATUS_OK]}, "must hold 2 rows"),
         ({"totals": b"1234"}, "must hold 2 rows"),
         ({"totals": np.array([np.inf, 0], "<f4").tobytes()}, "row 4 is OK but its total is inf"),
+        ({"exact_totals": np.array([np.nan, 0]).tobytes()}, "row 4 is OK but its total is nan"),
+        ({"exact_totals": b"1234"}, "its exact values must be 2 rows"),
+        ({"exact_rewards": b"1234"}, "its exact values must be 2 rows"),
     ],
 )
 def test_bad_answers_are_refused(changes, message) -> None:

@@ -214,8 +214,26 @@ def scores(**changes):
 def test_totals_leave_out_weight_0_and_failed_rows():
     """A NaN of a function that is only reported does not matter; a failed row is never 0."""
     total = messages.totals(scores(), FUNCTIONS)
-    assert total.dtype == np.float32
-    np.testing.assert_array_equal(total, np.asarray([2.0, np.nan, np.nan], np.float32))
+    assert total.dtype == np.float64
+    np.testing.assert_array_equal(total, [2.0, np.nan, np.nan])
+
+
+def test_rewards_keep_float64_on_the_way():
+    """Where float32 would round; else nothing more is sent, and an older peer sends nothing more."""
+    plain = messages.from_scores(scores(), FUNCTIONS, total_s=4.0)
+    assert (plain.exact_rewards, plain.exact_totals) == (b"", b"")
+    fine = np.asarray([[1e6 + 0.1, 2, np.nan], [np.nan, 1, 1], [1e-9, np.nan, 5]])
+    message = messages.from_scores(scores(rewards=fine), FUNCTIONS, total_s=4.0)
+    np.testing.assert_array_equal(messages.to_scores(message, 3).rewards, fine)
+    assert (
+        np.frombuffer(message.exact_totals, "<f8")[0]
+        == messages.totals(scores(rewards=fine), FUNCTIONS)[0]
+    )
+    message.exact_rewards = b""
+    np.testing.assert_array_equal(messages.to_scores(message, 3).rewards, fine.astype(np.float32))
+    message.exact_rewards = b"1234"
+    with pytest.raises(ValueError, match="must answer 3 rows"):
+        messages.to_scores(message, 3)
 
 
 def test_scores_survive_the_way():

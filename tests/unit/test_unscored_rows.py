@@ -16,7 +16,6 @@ from tunix.rl import algo_core
 from tunix.rl.grpo.grpo_learner import GRPOConfig, TrainExample
 from tunix.rl.ppo import ppo_learner
 
-from tests.multiprocess.scenarios import make_model
 from trainer.advantage import mask_rows, pack_columns, reward_step
 
 MODES = (
@@ -36,11 +35,24 @@ def mesh() -> Mesh:
     return Mesh(np.array(jax.devices()[:1]).reshape(1, 1), ("fsdp", "tp"))
 
 
+class Bigram(nnx.Module):
+    """A model whose logits depend on the token before: the loss does not ask for more."""
+
+    def __init__(self) -> None:
+        """Draws a table [V, V]."""
+        table = np.random.default_rng(1).normal(size=(32, 32))
+        self.table = nnx.Param(jnp.asarray(table, jnp.float32))
+
+    def __call__(self, tokens: Any, positions: Any, cache: Any, attention_mask: Any) -> Any:
+        """Logits [B, L, V] of the tokens that come next."""
+        del positions, attention_mask
+        return self.table[...][tokens], cache
+
+
 @pytest.fixture(scope="module")
-def model(mesh: Mesh) -> nnx.Module:
-    """A model of one layer."""
-    with mesh:
-        return make_model(mesh, layers=1)
+def model() -> nnx.Module:
+    """The model."""
+    return Bigram()
 
 
 def advantages_of(mesh: Mesh, estimator: str, valid: np.ndarray[Any, Any]) -> tuple[Any, Any]:
@@ -98,11 +110,10 @@ def test_the_gradient_is_that_without_the_row(
     config.temperature = 1.0
     masked = rows(mesh, np.array([True, False, True, True]))
     without = {name: value[KEPT] for name, value in masked.items()}
-    with mesh:
-        got, want = (
-            loss_and_gradient(model, algo_core.grpo_loss_fn, TrainExample(**arrays), config)
-            for arrays in (masked, without)
-        )
+    got, want = (
+        loss_and_gradient(model, algo_core.grpo_loss_fn, TrainExample(**arrays), config)
+        for arrays in (masked, without)
+    )
     assert got[0] == pytest.approx(want[0], rel=1e-5)
     for mine, other in zip(got[1], want[1], strict=True):
         np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-6)
@@ -131,7 +142,6 @@ def test_a_batch_without_any_reward_teaches_nothing(
         loss = algo_core.grpo_loss_fn
     for example, config in cases:
         config.temperature = 1.0
-        with mesh:
-            value, gradient = loss_and_gradient(model, loss, example, config)
+        value, gradient = loss_and_gradient(model, loss, example, config)
         assert value == 0
         assert not any(np.asarray(leaf).any() for leaf in gradient)

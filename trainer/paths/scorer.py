@@ -151,7 +151,7 @@ class Scorer:
         return call(0, rows)
 
     def _scores(self, values: list[list[Value]], rows: int) -> Scores:
-        rewards = np.full((rows, len(values)), np.nan, np.float32)
+        rewards = np.full((rows, len(values)), np.nan)
         statuses = np.full(rows, RowStatus.OK, np.uint8)
         errors = []
         for row in range(rows):

@@ -101,7 +101,7 @@ class BoolValues(_message.Message):
     def __init__(self, values: _Optional[_Iterable[bool]] = ...) -> None: ...
 
 class RewardBatch(_message.Message):
-    __slots__ = ("reward_fns", "rewards", "totals", "statuses", "errors", "extra_columns", "timings")
+    __slots__ = ("reward_fns", "rewards", "totals", "statuses", "errors", "extra_columns", "timings", "exact_rewards", "exact_totals")
     REWARD_FNS_FIELD_NUMBER: _ClassVar[int]
     REWARDS_FIELD_NUMBER: _ClassVar[int]
     TOTALS_FIELD_NUMBER: _ClassVar[int]
@@ -109,6 +109,8 @@ class RewardBatch(_message.Message):
     ERRORS_FIELD_NUMBER: _ClassVar[int]
     EXTRA_COLUMNS_FIELD_NUMBER: _ClassVar[int]
     TIMINGS_FIELD_NUMBER: _ClassVar[int]
+    EXACT_REWARDS_FIELD_NUMBER: _ClassVar[int]
+    EXACT_TOTALS_FIELD_NUMBER: _ClassVar[int]
     reward_fns: _containers.RepeatedScalarFieldContainer[str]
     rewards: bytes
     totals: bytes
@@ -116,7 +118,9 @@ class RewardBatch(_message.Message):
     errors: _containers.RepeatedCompositeFieldContainer[ScoringError]
     extra_columns: _containers.RepeatedCompositeFieldContainer[ExtraColumn]
     timings: Timings
-    def __init__(self, reward_fns: _Optional[_Iterable[str]] = ..., rewards: _Optional[bytes] = ..., totals: _Optional[bytes] = ..., statuses: _Optional[_Iterable[_Union[RowStatus, str]]] = ..., errors: _Optional[_Iterable[_Union[ScoringError, _Mapping]]] = ..., extra_columns: _Optional[_Iterable[_Union[ExtraColumn, _Mapping]]] = ..., timings: _Optional[_Union[Timings, _Mapping]] = ...) -> None: ...
+    exact_rewards: bytes
+    exact_totals: bytes
+    def __init__(self, reward_fns: _Optional[_Iterable[str]] = ..., rewards: _Optional[bytes] = ..., totals: _Optional[bytes] = ..., statuses: _Optional[_Iterable[_Union[RowStatus, str]]] = ..., errors: _Optional[_Iterable[_Union[ScoringError, _Mapping]]] = ..., extra_columns: _Optional[_Iterable[_Union[ExtraColumn, _Mapping]]] = ..., timings: _Optional[_Union[Timings, _Mapping]] = ..., exact_rewards: _Optional[bytes] = ..., exact_totals: _Optional[bytes] = ...) -> None: ...
 
 class ScoringError(_message.Message):
     __slots__ = ("row_index", "reward_fn", "code", "message", "worker")
