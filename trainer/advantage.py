@@ -170,7 +170,6 @@ def _scores(whole: Float[Array, "B C"], weights: Float[Array, " F"]) -> Scores:
     )
 
 
-@jax.jit
 def mask_rows(completion_mask: Bool[Array, "B T"], valid: Bool[Array, " B"]) -> Bool[Array, "B T"]:
     """Empties the masks of rows that don't count: they leave every mean of a loss."""
     return completion_mask & valid[:, None]

@@ -4,9 +4,11 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from typing import Any
 
+import jax
 from tunix.rl.grpo import dapo_learner, drgrpo_learner, grpo_learner
 
 from trainer import advantage
@@ -51,12 +53,17 @@ class ShardedGRPOLearner(ShardedLearner, grpo_learner.GRPOLearner):
         examples = [
             grpo_learner.TrainExample(
                 **part.arrays
-                | {"completion_mask": advantage.mask_rows(part.arrays["completion_mask"], valid)},
+                | {"completion_mask": self._mask_rows(part.arrays["completion_mask"], valid)},
                 advantages=advantages,
             )
             for part, valid, advantages in zip(parts, out["valid"], out["advantages"], strict=True)
         ]
         return examples, {"packed": out["packed"], "advantages": out["all_advantages"]}
+
+    @functools.cached_property
+    def _mask_rows(self) -> Any:
+        # Tunix compares specs by equality: left to the compiler it may be another one.
+        return jax.jit(advantage.mask_rows, out_shardings=self._arrays.row_sharding)
 
     def _algorithm_metrics(self, measured: dict[str, Any]) -> Metrics:
         """Adds the share of groups that teach nothing."""

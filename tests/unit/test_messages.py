@@ -219,7 +219,7 @@ def test_totals_leave_out_weight_0_and_failed_rows():
 
 
 def test_rewards_keep_float64_on_the_way():
-    """Where float32 would round; else nothing more is sent, and an older peer sends nothing more."""
+    """Where float32 would round; else nothing more is sent, and an older peer never does."""
     plain = messages.from_scores(scores(), FUNCTIONS, total_s=4.0)
     assert (plain.exact_rewards, plain.exact_totals) == (b"", b"")
     fine = np.asarray([[1e6 + 0.1, 2, np.nan], [np.nan, 1, 1], [1e-9, np.nan, 5]])

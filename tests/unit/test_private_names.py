@@ -31,7 +31,13 @@ def test_methods_of_the_client(name: str) -> None:
     [
         (
             rl_learner.RLLearner,
-            ["_process_accumulated_batches", "_compute_trajectory_ids", "_last_iter_step"],
+            [
+                "_process_accumulated_batches",
+                "_compute_trajectory_ids",
+                "_last_iter_step",
+                "_run_global_step",
+                "_prepare_data",
+            ],
         ),
         (peft_trainer.PeftTrainer, ["_save_last_checkpoint", "_lora_enabled"]),
         (checkpoint_manager.CheckpointManager, ["_checkpoint_manager"]),
@@ -43,3 +49,10 @@ def test_private_names_of_tunix(owner: type, names: list[str]) -> None:
     source = inspect.getsource(inspect.getmodule(owner))
     for name in names:
         assert name in source, name
+
+
+def test_a_step_of_tunix_tells_its_sizes() -> None:
+    """The learner reads how many rows and updates a global step has, and when it evaluates."""
+    step = inspect.signature(rl_learner.RLLearner._run_global_step)
+    assert list(step.parameters)[1:3] == ["full_batch_size", "mini_batch_size"]
+    assert "mode" in inspect.signature(rl_learner.RLLearner._prepare_data).parameters
