@@ -56,7 +56,7 @@ def test_every_row_goes_to_one_server(two: Run, scenario: int) -> None:
     if "eval" not in two.of(scenario)["modes"]:
         assert len(set(sent)) == rows
         if scenario != 1:  # several iterations a batch: Tunix counts each as a step
-            assert sorted(sent) == list(range(train))
+            assert sorted(sent) == list(range(rows))
 
 
 def test_servers_count_what_was_sent(one: Run, two: Run, four: Run) -> None:
