@@ -11,6 +11,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
+from trainer import rendezvous
 from trainer.run_config import AXES, ConfigError, in_cluster
 
 if TYPE_CHECKING:
@@ -31,6 +32,13 @@ def connect(config: RunConfig) -> None:
     # Without it a CPU job has no collectives; on other platforms it changes nothing.
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     bound = int(config.agreement_timeout)
+    if config.coordinator and config.num_processes and config.process_id is not None:
+        rendezvous.meet(
+            config.coordinator,
+            config.num_processes,
+            config.process_id,
+            timeout_s=config.agreement_timeout,
+        )
     try:
         jax.distributed.initialize(
             config.coordinator,
