@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from trainer import advantage, failures
 from trainer.agreement import Agreement, Attempt, check_equal
 from trainer.codec import RowRewards
+from trainer.exchange import raised_by_all
 from trainer.failures import FailedRows, FailurePolicy
 from trainer.paths.path import RewardPath, StepRewards
 
@@ -82,13 +83,7 @@ class AgreedRewards:
             "policy": dataclasses.asdict(policy),
             "tokenizer": fingerprint[:12],
         }
-        offers = agreement.all_ok("connect to the reward server", mine.error, value)
-        check_equal("the reward path", [offer["path"] for offer in offers])
-        check_equal(
-            "the reward functions, weights and settings", [offer["fns"] for offer in offers]
-        )
-        check_equal("the tokenizer", [offer["tokenizer"] for offer in offers])
-        check_equal("the failure policy", [offer["policy"] for offer in offers])
+        agreement.exchange("connect to the reward server", value, _check_offers, error=mine.error)
         self.names = [str(name) for name, *_ in mine.value]
         self.weights = tuple(float(weight) for _, weight, *_ in mine.value)
         self.digests = [str(digest) for _, _, digest, _ in mine.value]
@@ -105,8 +100,8 @@ class AgreedRewards:
         Args:
             submission: rows that were sent, or the error that kept them from it.
             place: the step, for messages; must be equal on all processes.
-            failed: the step's rows without a reward so far; must be equal on all processes.
-            on_rewards: called with the rewards of this process, good or not; must not raise.
+            failed: the step's rows without a reward so far; equal on all processes.
+            on_rewards: called with the rewards of this process, good or not.
 
         Raises:
             ProcessesDisagree: a process has no rewards; the message has its error.
@@ -117,8 +112,8 @@ class AgreedRewards:
         wait_s = time.monotonic() - start
         mine = rewards.value
         if mine is not None and on_rewards is not None:
-            on_rewards(mine)
-        summary = failures.summarize(mine)
+            with self._agreement.deferred():
+                on_rewards(mine)
         for failure in mine.failures if mine else ():
             # The message is the function's own and may quote the completion.
             logger.debug(
@@ -130,32 +125,48 @@ class AgreedRewards:
                 failure.message,
             )
         limit_s = self._path.timeout_s
-        answers = self._agreement.all_ok(
+        summary = self._agreement.exchange(
             place,
-            rewards.error,
-            {"fns": list(mine.reward_fns) if mine else self.names, "rows": summary},
+            {
+                "fns": list(mine.reward_fns) if mine else self.names,
+                "rows": failures.summarize(mine),
+            },
+            _merged,
+            error=rewards.error,
             timeout_s=None if limit_s is None else limit_s + _MARGIN_S,
         )
-        check_equal("the reward functions", [answer["fns"] for answer in answers])
-        summaries = [answer["rows"] for answer in answers]
-        self._log_failures(place, summaries)
-        failed.add(place, summaries)
+        self._log_failures(place, summary)
+        with raised_by_all():
+            failed.add(place, summary)
         if mine is None:
             values = np.zeros((0, advantage.packed_columns(len(self.names))), np.float32)
         else:
             values = advantage.pack(mine, failed_value=self._policy.value)
-        return PackedRewards(values, wait_s, failures.reasons(summaries))
+        return PackedRewards(values, wait_s, summary["reasons"])
 
-    def _log_failures(self, place: str, summaries: list[dict[str, Any]]) -> None:
+    def _log_failures(self, place: str, summary: dict[str, Any]) -> None:
         """Says once for the job why rows failed."""
         if self._agreement.process_index != 0:
             return
-        rows = sum(summary["rows"] for summary in summaries)
-        for cause, failed in failures.causes(summaries):
+        for cause, failed in failures.causes([summary]):
             logger.warning(
                 "%s: rows failed rows=%d of=%d status=%s fn=%s worker=%s cause=%s",
                 place,
                 failed,
-                rows,
+                summary["rows"],
                 *(cause.status, cause.reward_fn, cause.worker, cause.what),
             )
+
+
+def _merged(answers: list[dict[str, Any]]) -> dict[str, Any]:
+    """Makes one summary of the rows of all processes."""
+    check_equal("the reward functions", [answer["fns"] for answer in answers])
+    return failures.merge([answer["rows"] for answer in answers])
+
+
+def _check_offers(offers: list[dict[str, Any]]) -> None:
+    """Checks that the reward servers of all processes have the same to offer."""
+    check_equal("the reward path", [offer["path"] for offer in offers])
+    check_equal("the reward functions, weights and settings", [offer["fns"] for offer in offers])
+    check_equal("the tokenizer", [offer["tokenizer"] for offer in offers])
+    check_equal("the failure policy", [offer["policy"] for offer in offers])

@@ -3,54 +3,63 @@
 """Agreement of all processes on the host, before they enter a collective.
 
 A process that enters a collective alone hangs, and so do all others, without an error. So at
-each such place every process says where it is and how it went; all get to see all values and
-come to the same decision. The values travel through JAX's coordination service, the one behind
-`jax.distributed`. It is reached by a private name, in this file alone:
-`jax._src.distributed.global_state.client` with `key_value_set`, `key_value_dir_get`,
-`key_value_delete` and `wait_at_barrier`.
+each such place every process says where it is and how it went; process 0 decides, and all get the
+one verdict. Exchanges of a job are numbered, whoever asks for them. An error of one process
+between two exchanges becomes the verdict of the next one, which can't take place without it.
 """
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import faulthandler
 import json
 import logging
+import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
-from jax._src import distributed
 
+from trainer import coordination
+from trainer.coordination import Coordination
 from trainer.errors import ProcessesDisagree
+from trainer.exchange import AGREED, Values, Verdict, Wait, in_words, key_of, read, settle
 
 logger = logging.getLogger(__name__)
 
-NOTICE_S = 10.0
-_PREFIX = "shardward/agreement"
+# How soon a process sees that another one has failed.
+_LOOK_S = 1.0
+# How long it may then take to come to its next exchange.
+_GRACE_S = 3.0
 # A collective that breaks does so on all processes within moments.
 _LOST_S = 5.0
 _POLL_S = 0.1
 
 
-class Agreement:
-    """Lets all processes exchange small values, within a bound.
+def _all(values: Values) -> Any:
+    return values
 
-    Every process must call `exchange` the same number of times in the same order. With one
-    process it costs nothing.
+
+class Agreement:
+    """Lets all processes exchange small values and decide on them, within a bound.
+
+    Every process must make the same exchanges in the same order. With one process they cost
+    nothing.
 
     Attributes:
         process_index: this process.
         process_count: number of processes.
     """
 
-    _instances = 0
-
-    def __init__(self, *, timeout_s: float) -> None:
+    def __init__(self, *, timeout_s: float, job: Coordination | None = None) -> None:
         """Connects to the coordination service.
 
         Args:
             timeout_s: longest wait for the other processes, in seconds, > 0.
+            job: where the values travel; None for the job of this process.
 
         Raises:
             ValueError: timeout_s is not positive.
@@ -58,158 +67,201 @@ class Agreement:
         """
         if not timeout_s > 0:
             raise ValueError(f"`agreement_timeout_s` must be > 0 seconds, got {timeout_s}.")
-        self.process_index = jax.process_index()
-        self.process_count = jax.process_count()
-        self._timeout_s = timeout_s
-        self._sequence = 0
-        # Learners are made in the same order on all processes, so this tells them apart.
-        self._prefix = f"{_PREFIX}/{Agreement._instances}"
-        Agreement._instances += 1
-        self._client: Any = distributed.global_state.client if self.process_count > 1 else None
-        if self.process_count > 1 and self._client is None:
-            raise RuntimeError(
-                "several JAX processes but no coordination service:"
-                " call jax.distributed.initialize() first."
-            )
+        self._job = coordination.own() if job is None else job
+        self.process_index = self._job.process_index
+        self.process_count = self._job.process_count
+        self.timeout_s = timeout_s
+        self._deferred: Exception | None = None
 
     def exchange(
-        self, place: str, value: dict[str, Any], *, timeout_s: float | None = None
-    ) -> list[dict[str, Any]]:
-        """Gives every process the values of all.
+        self,
+        place: str,
+        value: dict[str, Any],
+        decide: Callable[[Values], Any] = _all,
+        *,
+        error: Exception | None = None,
+        timeout_s: float | None = None,
+    ) -> Any:
+        """Decides on the values of all processes, or raises the same on every process.
 
         Args:
             place: where the program is; must be the same on all processes.
             value: plain values of this process.
+            decide: makes the decision from the values, by process index; called on process 0
+                alone. It must be plain, too, and small where there are many processes. What it
+                raises is raised on all.
+            error: what went wrong on this process, or None.
             timeout_s: another bound for this exchange, in seconds.
 
         Returns:
-            The values, by process index.
+            The decision; the values themselves without `decide`.
 
         Raises:
-            ProcessesDisagree: a process did not come within the bound, or is at another place.
+            ProcessesDisagree: a process failed, did not come within the bound, or is at another
+                place. With one process its error is raised as it is.
+            RewardError: what `decide` raised.
         """
-        if self._client is None:
-            return [value]
-        timeout_s = timeout_s or self._timeout_s
-        key = f"{self._prefix}/{self._sequence}"
-        self._client.key_value_set(
-            f"{key}/{self.process_index}", json.dumps({"place": place, "value": value})
-        )
-        self._wait(key, place, timeout_s)
-        arrived = self._arrived(key)
-        if self._sequence and self.process_index == 0:
-            # Everybody has read the values before these, or would not be here.
-            self._client.key_value_delete(f"{self._prefix}/{self._sequence - 1}")
-        self._sequence += 1
-        others = {p: v["place"] for p, v in arrived.items() if v["place"] != place}
-        if others:
-            process, other = next(iter(others.items()))
-            raise ProcessesDisagree(
-                f"process {process} is at {other!r}, process {self.process_index} at {place!r}."
-                " All processes must make the same calls in the same order.",
-                reason="PROCESSES_DISAGREE",
-            )
-        return [arrived[p]["value"] for p in range(self.process_count)]
+        error, self._deferred = error or self._deferred, None
+        job = self._job
+        if job.client is None:
+            if error is not None:
+                raise error
+            return decide([value])
+        number, job.number = job.number, job.number + 1
+        text = None if error is None else in_words(error)
+        mine = json.dumps({"place": place, "value": value, "error": text})
+        job.put(f"{key_of(number)}/from/{self.process_index}", mine)
+        wait = Wait(job, number, place, timeout_s or self.timeout_s)
+        verdict = wait.collect(mine, decide) if self.process_index == 0 else wait.verdict()
+        raised = verdict.error(self.process_index)
+        if raised is not None:
+            job.broken = True
+            raise raised from error
+        return verdict.decision
 
-    def _arrived(self, key: str) -> dict[int, dict[str, Any]]:
-        pairs = self._client.key_value_dir_get(key)
-        return {int(name.rsplit("/", 1)[1]): json.loads(text) for name, text in pairs}
+    def all_ok(self, place: str, error: Exception | None) -> None:
+        """Goes on if no process has an error; see `exchange`."""
+        self.exchange(place, {}, lambda _: None, error=error)
 
-    def _missing(self, key: str) -> list[int]:
-        return sorted(set(range(self.process_count)) - set(self._arrived(key)))
+    @contextlib.contextmanager
+    def deferred(self) -> Iterator[None]:
+        """Keeps an error of this process for the next exchange.
 
-    def _wait(self, key: str, place: str, timeout_s: float) -> None:
-        done = threading.Event()
-        start = time.monotonic()
-
-        def notice() -> None:
-            while not done.wait(NOTICE_S):
-                logger.warning(
-                    "waiting for processes place=%r waited_s=%.0f timeout_s=%.0f missing=%s",
-                    place,
-                    time.monotonic() - start,
-                    timeout_s,
-                    self._missing(key),
-                )
-
-        thread = threading.Thread(target=notice, name="agreement-notice", daemon=True)
-        thread.start()
+        Until then it goes on to the collectives of the others, who would wait for it there. With
+        one process the error is raised at once.
+        """
         try:
-            self._client.wait_at_barrier(key.replace("/", "-"), int(timeout_s * 1000))
-        except jax.errors.JaxRuntimeError as error:
-            missing = self._missing(key)
-            if not missing:
-                raise ProcessesDisagree(
-                    f"process {self.process_index} came to {place!r} after others had given up"
-                    " waiting for it. Look at what held it up.",
-                    reason="PROCESS_LATE",
-                ) from error
-            waited_s = time.monotonic() - start
-            raise ProcessesDisagree(
-                f"processes {missing} did not come to {place!r} within {waited_s:.0f} s"
-                f" (process {self.process_index} waited). Look at their logs.",
-                reason="PROCESS_MISSING",
-            ) from error
-        finally:
-            done.set()
-            thread.join()
+            yield
+        except jax.errors.JaxRuntimeError:  # a collective that broke: nobody is in it any more
+            raise
+        except Exception as error:
+            if self._job.client is None:
+                raise
+            logger.exception("failed on this process; the others will know at the next exchange")
+            self._deferred = self._deferred or error
 
-    def lost(self, place: str, error: Exception) -> Exception:
-        """Finds out who is gone, after a collective has failed on this process.
+    @contextlib.contextmanager
+    def guarded(self, place: Callable[[], str]) -> Iterator[None]:
+        """Sees to it that no process is left behind, whatever is raised in the block on one.
+
+        An error that the others do not know is published, so that those who wait raise it, too. A
+        process that does not come to its next exchange, since it is in a collective with the one
+        that failed, is ended.
 
         Args:
-            place: where the program is.
-            error: what JAX raised.
+            place: says where the program is.
 
-        Returns:
-            The error to raise: with the processes that do not answer, or the same with one process.
+        Raises:
+            ProcessesDisagree: names the process that failed, and its error.
         """
-        if self._client is None:
-            return error
-        key = f"{self._prefix}/lost"
-        self._client.key_value_set(f"{key}/{self.process_index}", '{"place": ""}')
-        deadline = time.monotonic() + _LOST_S
-        while (missing := self._missing(key)) and time.monotonic() < deadline:
-            time.sleep(_POLL_S)
-        who = f"processes {missing} do not answer" if missing else "all processes answer"
+        job = self._job
+        if job.client is None:
+            yield
+            return
+        over = threading.Event()
+        watcher = threading.Thread(
+            target=_watch, args=(job, place, over), name="agreement-watch", daemon=True
+        )
+        watcher.start()
+        try:
+            yield
+        except jax.errors.JaxRuntimeError as error:
+            raise self._lost(place(), error) from error
+        except BaseException as error:
+            if hasattr(error, AGREED):
+                raise
+            text = f"process {self.process_index} failed at {place()!r}: {in_words(error)}"
+            disagree = self._publish(text, "PROCESS_FAILED")
+            if isinstance(error, Exception):
+                raise disagree from error
+            raise
+        finally:
+            over.set()
+            watcher.join()
+
+    def _publish(self, text: str, reason: str) -> Exception:
+        """Makes an error of this process the verdict of the next exchange."""
+        job = self._job
+        job.broken = True
+        number, job.number = job.number, job.number + 1
+        verdict = Verdict(kind=ProcessesDisagree.__name__, message=text, reason=reason)
+        with contextlib.suppress(jax.errors.JaxRuntimeError):  # process 0 is gone
+            verdict = settle(job, number, verdict)
+        return verdict.error(self.process_index) or ProcessesDisagree(text, reason=reason)
+
+    def _lost(self, place: str, error: Exception) -> Exception:
+        """Finds out who is gone, or has failed, after a collective failed on this process."""
         cause = str(error).partition("\n")[0]
-        return ProcessesDisagree(
+        if "RESOURCE_EXHAUSTED" in cause:  # memory of this process
+            text = f"process {self.process_index} failed at {place!r}: {in_words(error)}"
+            return self._publish(text, "PROCESS_FAILED")
+        try:
+            known = self._job.peek(f"{key_of(self._job.number)}/verdict")
+            if known is not None:
+                return self._publish("", "")
+            missing = self._silent()
+        except jax.errors.JaxRuntimeError:
+            missing = [0]
+        who = f"processes {missing} do not answer" if missing else "all processes answer"
+        return self._publish(
             f"a collective failed at {place!r} on process {self.process_index}; {who}."
             f" Look at the logs of the others. JAX says: {cause}",
-            reason="COLLECTIVE_FAILED",
+            "COLLECTIVE_FAILED",
         )
 
-    def all_ok(
-        self,
-        place: str,
-        error: Exception | None,
-        value: dict[str, Any],
-        *,
-        timeout_s: float | None = None,
-    ) -> list[Any]:
-        """Exchanges values, or raises on every process if one of them failed.
+    def _silent(self) -> list[int]:
+        """Processes that do not say within a moment that this collective has failed for them."""
+        key = f"{key_of(self._job.number)}/lost"
+        self._job.put(f"{key}/{self.process_index}", "")
+        deadline = time.monotonic() + _LOST_S
+        while True:
+            answered = self._job.folder(key)
+            missing = [p for p in range(self.process_count) if str(p) not in answered]
+            known = self._job.peek(f"{key_of(self._job.number)}/verdict")
+            if not missing or known is not None or time.monotonic() > deadline:
+                return missing
+            time.sleep(_POLL_S)
 
-        Args:
-            place: where the program is.
-            error: what went wrong on this process, or None.
-            value: plain values of this process.
-            timeout_s: another bound for this exchange, in seconds.
 
-        Raises:
-            ProcessesDisagree: a process failed; the message has its index and its error.
-        """
-        text = f"{type(error).__name__}: {error}" if error else None
-        values = self.exchange(place, {"error": text, "value": value}, timeout_s=timeout_s)
-        failed = {p: v["error"] for p, v in enumerate(values) if v["error"]}
-        if failed:
-            if error is not None and len(failed) == 1 and self.process_count == 1:
-                raise error
-            process, first = next(iter(failed.items()))
-            more = f" ({len(failed)} processes failed: {sorted(failed)})" if len(failed) > 1 else ""
-            raise ProcessesDisagree(
-                f"process {process} failed at {place!r}{more}: {first}", reason="PROCESS_FAILED"
-            ) from error
-        return [v["value"] for v in values]
+def _watch(job: Coordination, place: Callable[[], str], over: threading.Event) -> None:
+    """Ends this process if another one has failed and it does not come to hear of it."""
+    while not over.wait(_LOOK_S):
+        number = job.number
+        try:
+            text = job.peek(f"{key_of(number)}/verdict")
+        except jax.errors.JaxRuntimeError:
+            return  # Process 0 is gone: JAX ends this one.
+        # A verdict without this process: the exchange can't take place any more.
+        if text is None or over.wait(_GRACE_S) or job.number != number:
+            continue
+        logger.critical(
+            "%s Process %d is at %r, in a collective that can't end, and is ended.",
+            read(text).message,
+            job.process_index,
+            place(),
+        )
+        coordination.end_process(1)
+
+
+@atexit.register
+def _at_exit() -> None:
+    """Tells those who wait for this process that its program ends; a job that failed is left."""
+    job = coordination.current()
+    if job is None:
+        return
+    error = getattr(sys, "last_value", None)
+    how = f"ended with {in_words(error)}" if error is not None else "ended"
+    verdict = Verdict(
+        kind=ProcessesDisagree.__name__,
+        message=f"process {job.process_index} {how} while others went on.",
+        reason="PROCESS_ENDED",
+    )
+    with contextlib.suppress(jax.errors.JaxRuntimeError):
+        settle(job, job.number, verdict)
+    if job.broken or error is not None:
+        # A device may wait for ever for the processes that are gone.
+        faulthandler.dump_traceback_later(3 * coordination.LEAVE_S, exit=True)
+        coordination.leave()
 
 
 class Attempt:

@@ -4,7 +4,9 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import itertools
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -19,6 +21,7 @@ logger = logging.getLogger(__name__)
 
 # Processes that have had so many prompts in common, and no others, iterate the same data.
 _COPIES_AFTER = 8
+_NOTHING: Columns = {}
 _NO_BATCH: dict[str, Any] = {"rows": 0, "digest": "", "distinct": 0, "length": 0, "shards": []}
 
 
@@ -40,6 +43,7 @@ class AgreedBatches:
         longest: int | None,
         stop_reason: Callable[[], str],
         on_stop: Callable[[str], None],
+        check: Callable[[], None],
     ) -> None:
         """Wraps a dataset.
 
@@ -52,6 +56,7 @@ class AgreedBatches:
             longest: tokens of a prompt that the KV cache has room for; None if nothing bounds it.
             stop_reason: why this process wants to end before the next batch, or "".
             on_stop: called with the reason when one of them does.
+            check: called before each batch; what it raises is raised on all processes.
         """
         self._batches = batches
         self._name = name
@@ -61,6 +66,7 @@ class AgreedBatches:
         self._longest = longest
         self._stop_reason = stop_reason
         self._on_stop = on_stop
+        self._check = check
 
     def __iter__(self) -> Iterator[Columns]:
         """Yields batches while every process has one, with `LONGEST_PROMPT` of all processes.
@@ -68,44 +74,40 @@ class AgreedBatches:
         Raises:
             ProcessesDisagree: the batches do not make up one global batch.
         """
-        batches, number = iter(self._batches), 0
-        copies = _Copies(replicated=self._shards is None)
-        full: list[int] = []
-        while True:
-            attempt = Attempt(lambda: self._described(next(batches, None)))
-            batch, value = attempt.value or (None, _NO_BATCH)
-            stop = self._stop_reason()
+        batches = Attempt(lambda: iter(self._batches))
+        decide = _Decision(replicated=self._shards is None)
+        for number in itertools.count():
             place = f"{self._name} batch {number}"
-            values = self._agreement.all_ok(place, attempt.error, {**value, "stop": stop})
-            stops = {p: v["stop"] for p, v in enumerate(values) if v["stop"]}
-            if stops:
-                process, reason = next(iter(stops.items()))
-                logger.warning("stopping at %s: process %d got %s", place, process, reason)
-                self._on_stop(reason)
+            mine = Attempt(functools.partial(self._next, batches))
+            batch, value = mine.value or (_NOTHING, _NO_BATCH)
+            decision = self._agreement.exchange(
+                place,
+                {**value, "stop": self._stop_reason()},
+                functools.partial(decide, place),
+                error=mine.error,
+            )
+            if decision["stop"]:
+                logger.warning("stopping at %s: process %d got %s", place, *decision["stop"])
+                self._on_stop(decision["stop"][1])
                 return
-            ended = [p for p, v in enumerate(values) if not v["rows"]]
-            if ended or batch is None:
-                if len(ended) < len(values):
+            if ended := decision["ended"]:
+                if len(ended) < self._agreement.process_count:
                     logger.warning("data ended early on processes=%s at %s", ended, place)
                 return
-            sizes = [v["rows"] for v in values]
-            full = full or sizes
-            short = [p for p, rows in enumerate(sizes) if rows < full[p]]
-            if short and _uneven(values) is not None and self._shards is not None:
+            if sizes := decision["uneven"]:
                 logger.warning(
                     "data ended at %s: the last batches differ in size and are left out"
                     " prompts_by_process=%s",
                     *(place, sizes),
                 )
                 return
-            _check_batches(values, place, replicated=self._shards is None)
-            copies.check(values, place)
-            longest = max(v["length"] for v in values)
-            number += 1
-            yield {**batch, LONGEST_PROMPT: np.full(len(batch["prompts"]), longest)}
+            length = decision["length"]
+            yield {**batch, LONGEST_PROMPT: np.full(len(batch["prompts"]), length)}
 
-    def _described(self, batch: Columns | None) -> tuple[Columns, dict[str, Any]] | None:
-        """A batch and what the other processes are to know of it."""
+    def _next(self, batches: Attempt) -> tuple[Columns, dict[str, Any]] | None:
+        """The next batch, and what the other processes are to know of it."""
+        self._check()
+        batch = next(batches.get(), None)
         if batch is None:
             return None
         prompts = batch["prompts"].tolist()
@@ -125,6 +127,41 @@ class AgreedBatches:
             "length": length,
             "shards": self._shards or [],
         }
+
+
+class _Decision:
+    """Whether all go on with the next batch, as process 0 finds."""
+
+    def __init__(self, *, replicated: bool) -> None:
+        self._replicated = replicated
+        self._copies = _Copies(replicated=replicated)
+        self._full: list[int] = []
+
+    def __call__(self, place: str, values: list[dict[str, Any]]) -> dict[str, Any]:
+        """Decides on what all processes say of their next batch.
+
+        Returns:
+            "stop": process and reason, or None; "ended": processes without a batch; "uneven": the
+            sizes of last batches that make up none together, or None; "length": tokens of the
+            longest prompt.
+
+        Raises:
+            ProcessesDisagree: the batches do not make up one global batch.
+        """
+        stop = next(((p, v["stop"]) for p, v in enumerate(values) if v["stop"]), None)
+        ended = [p for p, v in enumerate(values) if not v["rows"]]
+        uneven = None
+        if not stop and not ended:
+            sizes = [v["rows"] for v in values]
+            self._full = self._full or sizes
+            short = any(rows < full for rows, full in zip(sizes, self._full, strict=True))
+            if short and _uneven(values) is not None and not self._replicated:
+                uneven = sizes
+            else:
+                _check_batches(values, place, replicated=self._replicated)
+                self._copies.check(values, place)
+        length = max(v["length"] for v in values)
+        return {"stop": stop, "ended": ended, "uneven": uneven, "length": length}
 
 
 class _Copies:

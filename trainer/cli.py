@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
+# Errors of which the one that follows from them says all there is to say.
+_EXPLAINED = ("JaxRuntimeError", "SaveError")
+
+
 def parse(arguments: Sequence[str] | None = None) -> RunConfig:
     """Reads the flags; exits when they are wrong, with code 2, or only ask to print something."""
     parser = make_parser()
@@ -91,8 +95,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     sys.stdout.flush()
     sys.stderr.flush()
     if code != OK and "jax" in sys.modules:
-        # JAX's exit handler would wait for the other processes, which wait for this one.
-        os._exit(code)
+        from trainer import coordination  # noqa: PLC0415 - imports JAX
+
+        coordination.end_process(code)
     return code
 
 
@@ -157,14 +162,18 @@ def exit_code(error: Exception) -> int:
             return CONFIG
     if "Unavailable: " in str(error):
         return UNREACHABLE
-    return CONFIG if "InvalidRequest: " in str(error) else FAILED
+    configured = ("InvalidRequest: ", "ConfigError: ")
+    return CONFIG if any(name in str(error) for name in configured) else FAILED
 
 
 def _is_expected(error: Exception) -> bool:
     """Whether the message says all there is to say, so that a trace would hide it."""
     from trainer.errors import RewardError  # noqa: PLC0415 - after the check
 
-    return isinstance(error, RewardError)
+    # The error of this process that all raise may be anything, a mistake in a program for one.
+    cause = error.__cause__
+    known = cause is None or isinstance(cause, RewardError | ConfigError)
+    return isinstance(error, RewardError) and (known or type(cause).__name__ in _EXPLAINED)
 
 
 def _say(message: object, code: int) -> int:

@@ -91,20 +91,21 @@ class FailedRows:
         self._place = ""
         self._summaries: list[dict[str, Any]] = []
 
-    def add(self, place: str, summaries: Sequence[dict[str, Any]]) -> None:
+    def add(self, place: str, summary: dict[str, Any]) -> None:
         """Takes the rows of a sampling call; ends the run as soon as it is certain that it must.
 
         Args:
             place: the step, for the message.
-            summaries: one of each process, as `summarize` makes them.
+            summary: of the rows of all processes, see `merge`.
 
         Raises:
             ScoringFailed: with the same message on every process: how many rows failed, why, on
                 which workers, and which they were.
         """
         self._place = place
-        self._seen += sum(summary["rows"] for summary in summaries)
-        self._summaries.extend(summary for summary in summaries if summary["failed"])
+        self._seen += summary["rows"]
+        if summary["failed"]:
+            self._summaries.append(summary)
         if self._rows is not None:
             self._check(max(self._rows, self._seen))
         elif self._policy.on_failed_row == ABORT:
@@ -198,9 +199,16 @@ def summarize(rewards: RowRewards | None) -> dict[str, Any]:
     }
 
 
-def reasons(summaries: Sequence[dict[str, Any]]) -> dict[str, int]:
-    """Adds up the failed rows of all processes by status."""
-    return dict(_add(summaries, "reasons"))
+def merge(summaries: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Makes one summary of those of all processes."""
+    return {
+        "rows": sum(summary["rows"] for summary in summaries),
+        "failed": sum(summary["failed"] for summary in summaries),
+        "reasons": _add(summaries, "reasons"),
+        "workers": _add(summaries, "workers"),
+        "causes": [[*cause, rows] for cause, rows in causes(summaries)],
+        "first": _first(summaries),
+    }
 
 
 def _add(summaries: Sequence[dict[str, Any]], key: str) -> collections.Counter[str]:
@@ -216,9 +224,12 @@ def _counts(summaries: Sequence[dict[str, Any]], key: str) -> str:
     return ", ".join(f"{name} {count}" for name, count in items) or "unknown"
 
 
+def _first(summaries: Sequence[dict[str, Any]]) -> list[Any]:
+    return sorted(row for summary in summaries for row in summary["first"])[:_SHOWN_ROWS]
+
+
 def _rows(summaries: Sequence[dict[str, Any]]) -> str:
-    first = sorted(row for summary in summaries for row in summary["first"])
-    return "; ".join(text for _, text in first[:_SHOWN_ROWS])
+    return "; ".join(text for _, text in _first(summaries))
 
 
 def _short(text: str) -> str:

@@ -32,14 +32,19 @@ def gather_bytes(agreement: Agreement, place: str, mine: Attempt) -> list[bytes]
         InvalidRequest: a process has more bytes than a message to a reward server may have.
     """
     value: dict[str, Any] = {"bytes": 0 if mine.error else len(mine.value)}
-    sizes = [answer["bytes"] for answer in agreement.all_ok(place, mine.error, value)]
+
+    def decide(values: list[dict[str, Any]]) -> list[int]:
+        sizes = [value["bytes"] for value in values]
+        if max(sizes) > MAX_MESSAGE_BYTES:
+            raise InvalidRequest(
+                f"{place}: a process must gather at most {MAX_MESSAGE_BYTES} bytes, got"
+                f" {max(sizes)}. Use smaller rollout micro-batches or another reward_path.",
+                reason="TOO_BIG",
+            )
+        return sizes
+
+    sizes = agreement.exchange(place, value, decide, error=mine.error)
     largest = max(sizes)
-    if largest > MAX_MESSAGE_BYTES:
-        raise InvalidRequest(
-            f"{place}: a process must gather at most {MAX_MESSAGE_BYTES} bytes, got {largest}."
-            " Use smaller rollout micro-batches or another reward_path.",
-            reason="TOO_BIG",
-        )
     if agreement.process_count == 1:
         return [mine.value]
     buffer = np.zeros(gathered_width(largest), np.uint8)

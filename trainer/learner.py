@@ -13,28 +13,26 @@ from __future__ import annotations
 
 import copy
 import functools
-import itertools
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import jax
 import numpy as np
-from flax import nnx
 from tunix.rl import rl_cluster as rl_cluster_lib
-from tunix.rl import rl_learner
 from tunix.rl.rl_cluster import Mode
 
-from trainer import advantage, codec
+from trainer import advantage, codec, coordination
 from trainer.agreed_rewards import AgreedRewards, PackedRewards
-from trainer.agreement import Agreement, check_equal
-from trainer.batches import AgreedBatches
+from trainer.agreement import Agreement
+from trainer.callbacks import trainers_of
+from trainer.checkpoints import AgreedSaves
 from trainer.client import RewardClient
 from trainer.columns import LONGEST_PROMPT, PROMPT_NUMBER
-from trainer.dataset import PreparedBatches
 from trainer.decode import decoder
 from trainer.dump import RolloutDump
+from trainer.exchange import raised_by_all
 from trainer.failures import FailedRows, FailurePolicy
 from trainer.global_rollout import GlobalRollout
 from trainer.in_process import InProcessReward
@@ -44,16 +42,11 @@ from trainer.paths.choose import check_reward_fns, make_path
 from trainer.paths.path import SampledPart, StepRewards
 from trainer.prompt_share import PromptShare
 from trainer.reporting import StepReport, make_report, sample_texts
-from trainer.resume import free_restored_scalars, save_last_checkpoint, unfinished_batches
+from trainer.resume import free_restored_scalars
 from trainer.rollout import RolloutArrays
 from trainer.sampling import Sampling, rollouts_tree
-from trainer.setup_checks import (
-    check_rollout_configs,
-    check_setup,
-    check_sizes,
-    local_share,
-    note_vocabularies,
-)
+from trainer.setup_checks import check_setup, check_sizes, local_share, note_vocabularies
+from trainer.training import AgreedTraining
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -73,7 +66,7 @@ class Part(NamedTuple):
     packed: jax.Array
 
 
-class ShardedLearner(rl_learner.RLLearner):
+class ShardedLearner(AgreedTraining):
     """Mixin for Tunix's learners; an algorithm adds how it makes its train examples.
 
     Batch sizes of the training config are global sizes, as in one process.
@@ -144,7 +137,13 @@ class ShardedLearner(rl_learner.RLLearner):
         self._rollout.loss_temperature = getattr(algo_config, "temperature", 1.0)
         self._arrays = self._rollout.arrays
         self._agreement = Agreement(timeout_s=agreement_timeout_s)
-        self._seed = data_shuffle_seed
+        self._settings = {
+            "`data_shuffle_seed`": data_shuffle_seed,
+            "`data`": data,
+            "`reward_path`": reward_path,
+            "`agreement_timeout_s`": agreement_timeout_s,
+            "`completion_prefix`": completion_prefix,
+        }
         self._replicated = data == "replicated"
         self._share = PromptShare(
             layout=self._arrays.layout,
@@ -163,7 +162,6 @@ class ShardedLearner(rl_learner.RLLearner):
         self._sampling = Sampling(
             rl_cluster, num_generations=self._num_generations(), replicated=self._replicated
         )
-        self._stop_reason = self._stopped = ""
         self._failed = {mode: FailedRows(policy) for mode in (Mode.TRAIN, Mode.EVAL)}
         self._updates_a_step = 1
         # Batches that a checkpoint has seen are left out in `train`, not by Tunix.
@@ -171,6 +169,10 @@ class ShardedLearner(rl_learner.RLLearner):
         free_restored_scalars(rl_cluster.actor_trainer.optimizer)
         rl_cluster.actor_trainer._save_last_checkpoint = self._save_last_checkpoint  # noqa: SLF001
         check_sizes(config, self._share)
+        self._saves = [
+            AgreedSaves(trainer.checkpoint_manager, self._agreement, coordination.own())
+            for trainer in trainers_of(rl_cluster)
+        ]
         self._training_config = self._local_sizes(config)
         self._path = make_path(
             reward_path,
@@ -181,6 +183,7 @@ class ShardedLearner(rl_learner.RLLearner):
             failed_value=policy.value,
             score_on=score_on,
         )
+        self._settings["the timeout of rewards in seconds"] = self._path.timeout_s
         self._rewards = AgreedRewards(
             self._path,
             agreement=self._agreement,
@@ -208,104 +211,6 @@ class ShardedLearner(rl_learner.RLLearner):
             setattr(self, f"_{name}", size and local_share(name, size, held, layout.shards))
         return local
 
-    def train(
-        self, train_ds: Iterable[Any], eval_ds: Iterable[Any] | None = None, skip_jit: bool = False
-    ) -> None:
-        """Trains like Tunix's learner; all processes stop together.
-
-        Args:
-            train_ds: batches with "prompts" and the columns of the reward functions.
-            eval_ds: batches to evaluate on.
-            skip_jit: as in Tunix.
-
-        Raises:
-            ProcessesDisagree: the processes' data does not fit together, one of them failed, is
-                gone or did not come in time.
-            RewardError: one process only: its rewards failed.
-        """
-        trainer, config = self.rl_cluster.actor_trainer, self.rl_cluster.cluster_config
-        done = trainer.train_steps
-        check_rollout_configs(self.rl_cluster, evaluates=eval_ds is not None)
-        starts = self._agreement.exchange(
-            "start of training", {"updates": done, "seed": self._seed}
-        )
-        check_equal("the updates of the restored checkpoint", [s["updates"] for s in starts])
-        check_equal("`data_shuffle_seed`", [s["seed"] for s in starts])
-        rest = unfinished_batches(
-            self._prepared(train_ds, Mode.TRAIN),
-            updates_done=done,
-            mini_batch_size=self._training_config.mini_batch_size,
-            num_iterations=self.algo_config.num_iterations,
-        )
-        batches = iter(self._agreed(rest, Mode.TRAIN))
-        limit = config.training_config.max_steps
-        first = None if done >= limit else next(batches, None)
-        if first is None:
-            logger.warning("nothing to train on updates=%d", done)
-            self.rl_cluster.close()
-            return
-        evals = None
-        if eval_ds is not None:
-            evals = self._agreed(self._prepared(eval_ds, Mode.EVAL), Mode.EVAL)
-        self._update_engine()
-        try:
-            super().train(itertools.chain([first], batches), evals, skip_jit)
-        except jax.errors.JaxRuntimeError as error:
-            place = f"step {self.rl_cluster.global_steps}"
-            raise self._agreement.lost(place, error) from error
-
-    def _update_engine(self) -> None:
-        """Gives an engine with weights of its own those of the actor, restored ones perhaps."""
-        if not self._rollout.shares_weights:
-            self._rollout.update_params(nnx.state(self.rl_cluster.actor_trainer.model, nnx.Param))
-
-    def request_stop(self, reason: str) -> None:
-        """Ends the training of all processes before their next step, with a last checkpoint.
-
-        May be called from a signal handler or another thread, on one process or several.
-
-        Args:
-            reason: text for the log; not empty.
-        """
-        self._stop_reason = reason
-
-    @property
-    def stopped(self) -> str:
-        """Why training ended before its data did, or ""."""
-        return self._stopped
-
-    def _on_stop(self, reason: str) -> None:
-        self._stopped = reason
-
-    def _save_last_checkpoint(self) -> None:
-        save_last_checkpoint(
-            self.rl_cluster.actor_trainer,
-            global_step=self.rl_cluster.global_steps,
-            lora=self.rl_cluster.actor_trainer._lora_enabled,  # noqa: SLF001
-        )
-
-    def _prepared(self, dataset: Iterable[Any], mode: Mode) -> PreparedBatches:
-        config = self.rl_cluster.get_rollout_config(mode)
-        return PreparedBatches(
-            dataset,
-            str(mode),
-            share=self._share,
-            prompt_lengths=self._rollout.prompt_lengths,
-            longest=config.max_prompt_length if self._drop_long_prompts else None,
-        )
-
-    def _agreed(self, batches: Iterable[Any], mode: Mode) -> AgreedBatches:
-        return AgreedBatches(
-            batches,
-            str(mode),
-            agreement=self._agreement,
-            local_shards=self._share.local_shards,
-            prompt_lengths=self._rollout.prompt_lengths,
-            longest=self._rollout.longest_prompt(self.rl_cluster.get_rollout_config(mode)),
-            stop_reason=lambda: self._stop_reason if mode == Mode.TRAIN else "",
-            on_stop=self._on_stop,
-        )
-
     def _create_micro_batch_iterator(
         self, full_batch_iterator: Iterator[Any], micro_batch_size: int
     ) -> Iterator[Any]:
@@ -322,15 +227,14 @@ class ShardedLearner(rl_learner.RLLearner):
     def _run_global_step(self, full_batch_size: int, mini_batch_size: int, *rest: Any) -> None:
         """Tells how many rows and updates the step has, and judges its failed rows at its end."""
         self._updates_a_step = full_batch_size // mini_batch_size
-        rows, _ = self._rows_of(full_batch_size * self._num_generations())
         failed = self._failed[Mode.TRAIN]
-        failed.start(rows)
+        failed.start(self._share.rows(full_batch_size)[0])
         try:
             super()._run_global_step(full_batch_size, mini_batch_size, *rest)
-        except StopIteration:
-            failed.finish()
+        except StopIteration:  # by which Tunix ends the last step, perhaps a shorter one
+            self._judge(failed)
             raise
-        failed.finish()
+        self._judge(failed)
 
     def _prepare_data(self, *args: Any, mode: Mode = Mode.TRAIN, **keywords: Any) -> None:
         """Judges the failed rows of an evaluation at its end."""
@@ -339,7 +243,12 @@ class ShardedLearner(rl_learner.RLLearner):
             return
         self._failed[mode].start(None)
         super()._prepare_data(*args, mode=mode, **keywords)
-        self._failed[mode].finish()
+        self._judge(self._failed[mode])
+
+    def _judge(self, failed: FailedRows) -> None:
+        """Ends the run, on all processes, if too many rows of a step failed that is over."""
+        with raised_by_all():
+            failed.finish()
 
     def _process_accumulated_batches(
         self, micro_batches: list[Any], micro_batch_sizes: list[int], mode: Mode
@@ -507,18 +416,19 @@ class ShardedLearner(rl_learner.RLLearner):
         )
         if self._on_step is None:
             return
-        samples = sample_texts(step_rewards.rollouts, rewards.values, self._decode)
-        self._on_step(
-            make_report(
-                scores,
-                lengths,
-                names,
-                step=self.rl_cluster.global_steps,
-                mode=str(mode),
-                reward_wait_s=rewards.wait_s,
-                samples=samples,
+        with self._agreement.deferred():
+            samples = sample_texts(step_rewards.rollouts, rewards.values, self._decode)
+            self._on_step(
+                make_report(
+                    scores,
+                    lengths,
+                    names,
+                    step=self.rl_cluster.global_steps,
+                    mode=str(mode),
+                    reward_wait_s=rewards.wait_s,
+                    samples=samples,
+                )
             )
-        )
 
     def _dump_rows(self, step_rewards: StepRewards, rewards: codec.RowRewards) -> None:
         assert self._dump is not None

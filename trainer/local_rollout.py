@@ -138,7 +138,7 @@ class LocalRollout(GlobalRollout):
         seeds = (((keys[:, 0] & 0x7FFFFFFF) << 32) | keys[:, 1]).tolist()
         attempt = Attempt(lambda: self._sample(prompts, seeds, config))
         self._calls += 1
-        self._agreement.all_ok(f"engine's rollout {self._calls}", attempt.error, {})
+        self._agreement.all_ok(f"engine's rollout {self._calls}", attempt.error)
         contributions = self.arrays.from_owned_rows(attempt.get(), n)
         sharding, ends = self.arrays.row_sharding, tuple(self.end_token_ids(config))
         sampled = jnp.sum(contributions, axis=0)
@@ -200,7 +200,7 @@ class LocalRollout(GlobalRollout):
             # An engine that stopped early must not leave the others alone in a collective.
             for _ in weights:
                 pass
-        self._agreement.all_ok("weights of the engine", attempt.error, {})
+        self._agreement.all_ok("weights of the engine", attempt.error)
 
     def _weights(self, params: Any) -> Iterator[tuple[str, NDArray[Any]]]:
         for path, leaf in jax.tree_util.tree_leaves_with_path(params):

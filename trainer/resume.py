@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -18,6 +19,9 @@ import numpy as np
 from flax import nnx
 
 logger = logging.getLogger(__name__)
+
+# Characters of an error of Orbax, which may list all arrays of a model.
+_SHOWN = 300
 
 
 def unfinished_batches(
@@ -74,6 +78,29 @@ def save_last_checkpoint(trainer: Any, *, global_step: int, lora: bool) -> None:
             force=True,
             custom_metadata={**trainer.custom_checkpoint_metadata(), "global_step": global_step},
         )
+
+
+def cannot_restore(folder: Path, error: Exception) -> str:
+    """Says what can be done about a checkpoint that could not be restored.
+
+    Args:
+        folder: root of the checkpoints, as in Tunix's training config.
+        error: what kept it from being restored.
+
+    Returns:
+        The error, or "" if there is no checkpoint in the folder.
+    """
+    found = {int(path.name): path for path in folder.glob("**/[0-9]*") if path.name.isdigit()}
+    if not found:
+        return ""
+    *earlier, last = sorted(found)
+    back = f"go on from step {earlier[-1]}" if earlier else "begin anew"
+    cause = f"{type(error).__name__}: {error}".partition("\n")[0][:_SHOWN]
+    return (
+        f"the checkpoint of step {last} in {folder} can't be restored: {cause}. If the recipe or"
+        " --lora-rank is another one than it was saved with, take that one; if it is damaged,"
+        f" delete {found[last]} to {back}."
+    )
 
 
 def save_in_turn(*trainers: Any) -> None:

@@ -22,13 +22,16 @@ from tunix.rl.rollout.base_rollout import RolloutConfig
 from tunix.sft import hooks
 
 from trainer import peers
+from trainer.agreement import Agreement
 from trainer.algorithms import ShardedDAPOLearner, ShardedDrGRPOLearner, ShardedGRPOLearner
 from trainer.client import RewardClient
 from trainer.json_lines import write_json
 from trainer.progress import Progress
 from trainer.recipes.recipe import RecipeError
+from trainer.resume import cannot_restore
 from trainer.rollout import ShardedRollout
 from trainer.run_config import ConfigError
+from trainer.run_settings import check_settings, versions
 
 if TYPE_CHECKING:
     from jax.sharding import Mesh
@@ -102,11 +105,15 @@ def make_cluster(recipe: Recipe, mesh: Mesh, config: RunConfig) -> rl_cluster_li
         ),
         rollout_config=_rollout_config(settings, config.seed),
     )
-    cluster = rl_cluster_lib.RLCluster(
-        actor=recipe.model(mesh, seed=config.seed),
-        tokenizer=tokenizer,
-        cluster_config=cluster_config,
-    )
+    actor = recipe.model(mesh, seed=config.seed)
+    try:
+        cluster = rl_cluster_lib.RLCluster(
+            actor=actor, tokenizer=tokenizer, cluster_config=cluster_config
+        )
+    except Exception as error:
+        if folder is None or not (text := cannot_restore(folder, error)):
+            raise
+        raise ConfigError(text) from error
     # The cluster's copy of the config stops training; the trainer's only draws a second bar.
     cluster.actor_trainer.config.max_steps = None
     return cluster
@@ -152,10 +159,19 @@ def run(config: RunConfig) -> str:
         ConfigError: mesh, peers, recipe or folder; the message says what to change.
         RewardError: the rewards could not be had.
     """
-    recipe = config.load_recipe()
-    steps = config.steps or recipe.settings.steps
     peers.connect(config)
     stopper = _Stopper()
+    agreement = Agreement(timeout_s=config.agreement_timeout)
+    with agreement.guarded(lambda: "grpo-train"):
+        settings = {**config.shared(), **versions()}
+        agreement.exchange("start of grpo-train", settings, check_settings)
+        return _run(config, stopper)
+
+
+def _run(config: RunConfig, stopper: _Stopper) -> str:
+    """Trains, after the processes have found each other."""
+    recipe = config.load_recipe()
+    steps = config.steps or recipe.settings.steps
     first = jax.process_index() == 0
     mesh = peers.make_mesh(config.mesh)
     try:

@@ -20,6 +20,14 @@ if TYPE_CHECKING:
 
     from trainer.recipes.recipe import Recipe
 
+# Settings that each process may have for itself.
+_OWN = frozenset(
+    {
+        *("reward_endpoint", "reward_tls_ca", "reward_tls_cert", "reward_tls_key"),
+        *("reward_token_file", "reward_start_timeout", "out", "dump_rollouts", "log_level"),
+        *("coordinator", "process_id", "checkpoint_dir"),
+    }
+)
 AXES = ("fsdp", "tp")
 ALGORITHMS = ("grpo", "gspo-token", "dapo", "drgrpo", "rloo", "gdpo")
 
@@ -134,6 +142,15 @@ class RunConfig:
     def load_recipe(self) -> Recipe:
         """Loads the recipe with its options."""
         return recipes.load(self.recipe, task=self.task, lora_rank=self.lora_rank)
+
+    def shared(self) -> dict[str, str]:
+        """The settings that must be equal on all processes, by their flags."""
+        names = [field.name for field in dataclasses.fields(self)]
+        return {
+            f"--{name.replace('_', '-')}": str(getattr(self, name))
+            for name in names
+            if name not in _OWN
+        }
 
     @property
     def reward_credentials(self) -> dict[str, str | None]:

@@ -14,15 +14,20 @@ from tunix.sft import checkpoint_manager, peft_trainer
 
 
 def test_coordination_service() -> None:
-    """`trainer.agreement` uses the client behind `jax.distributed`."""
-    assert hasattr(distributed.global_state, "client")
+    """`trainer.coordination` uses the client behind `jax.distributed`, and takes it away."""
+    for name in ("client", "service", "preemption_sync_manager", "process_id", "num_processes"):
+        assert hasattr(distributed.global_state, name)
 
 
 @pytest.mark.parametrize(
-    "name", ["key_value_set", "key_value_dir_get", "key_value_delete", "wait_at_barrier"]
+    "name",
+    [
+        *("key_value_set", "blocking_key_value_get", "key_value_try_get"),
+        *("key_value_dir_get", "key_value_delete"),
+    ],
 )
 def test_methods_of_the_client(name: str) -> None:
-    """The client has the methods that `trainer.agreement` names."""
+    """The client has the methods that `trainer.coordination` names."""
     assert callable(getattr(_jax.DistributedRuntimeClient, name))
 
 
@@ -39,9 +44,12 @@ def test_methods_of_the_client(name: str) -> None:
                 "_prepare_data",
             ],
         ),
-        (peft_trainer.PeftTrainer, ["_save_last_checkpoint", "_lora_enabled"]),
+        (
+            peft_trainer.PeftTrainer,
+            ["_save_last_checkpoint", "_lora_enabled", "_write_metrics", "_may_update_pbar"],
+        ),
         (checkpoint_manager.CheckpointManager, ["_checkpoint_manager"]),
-        (rl_cluster.RLCluster, ["_get_mesh_and_logical_axis_rules_cm"]),
+        (rl_cluster.RLCluster, ["_get_mesh_and_logical_axis_rules_cm", "_log_metrics"]),
     ],
 )
 def test_private_names_of_tunix(owner: type, names: list[str]) -> None:
