@@ -10,6 +10,7 @@ import logging
 import numpy as np
 import pytest
 
+from trainer.agreement import Attempt
 from trainer.batches import AgreedBatches
 from trainer.columns import LONGEST_PROMPT, PROMPT_NUMBER
 from trainer.dataset import PreparedBatches
@@ -142,14 +143,16 @@ def agreed(*prompts_by_process, **options):
     taken = []
 
     class Service:
-        def all_ok(self, place, error, value):
+        process_count = count
+
+        def exchange(self, place, value, decide, *, error):
             del place
             if error is not None:
                 raise error
             here = len(taken)
             others = [s[here] if here < len(s) else {**value, "rows": 0} for s in said]
             taken.append(None)
-            return others
+            return decide(others)
 
     batches = AgreedBatches(
         datasets[0],
@@ -160,6 +163,7 @@ def agreed(*prompts_by_process, **options):
         longest=options.get("longest"),
         stop_reason=str,
         on_stop=lambda _: None,
+        check=lambda: None,
     )
     return list(batches)
 
@@ -175,8 +179,9 @@ def _value(batch, process, options):
         longest=None,
         stop_reason=str,
         on_stop=lambda _: None,
+        check=lambda: None,
     )
-    return {**one._described(batch)[1], "stop": ""}
+    return {**one._next(Attempt(lambda: iter([batch])))[1], "stop": ""}
 
 
 def test_equal_prompts_by_chance_are_a_warning(caplog) -> None:

@@ -60,6 +60,11 @@ def test_value_of_a_failed_row():
     assert FailurePolicy(on_failed_row="abort").value is None
 
 
+def merged(*parts):
+    """One summary of parts of rows, one a process, as it travels."""
+    return json.loads(json.dumps(failures.merge(summaries(*parts))))
+
+
 def judge(rows, *calls, **policy):
     """Judges a step of so many rows, whose sampling calls have these summaries."""
     failed = FailedRows(FailurePolicy(**policy))
@@ -71,13 +76,13 @@ def judge(rows, *calls, **policy):
 
 def test_few_failures_go_on():
     """Up to the share, and without failures, nothing is raised."""
-    judge(4, summaries(rewards(0, [True, True, True, False]), None))
-    judge(1, summaries(rewards(0, [True])), on_failed_row="abort", max_failed_fraction=0)
+    judge(4, merged(rewards(0, [True, True, True, False]), None))
+    judge(1, merged(rewards(0, [True])), on_failed_row="abort", max_failed_fraction=0)
 
 
 def test_too_many_failures_end_the_run():
     """The message has counts by reason and by worker over all processes, and the first rows."""
-    parts = summaries(
+    parts = merged(
         rewards(0, [True, True, False, True]), rewards(4, [False, True, True, False], "w:1"), None
     )
     with pytest.raises(ScoringFailed) as caught:
@@ -96,7 +101,7 @@ def test_abort_ends_at_the_first_failure():
         failed = FailedRows(FailurePolicy(on_failed_row="abort"))
         failed.start(rows)
         with pytest.raises(ScoringFailed, match=r"on_failed_row is abort.*row 1 TIMEOUT"):
-            failed.add("s", summaries(rewards(0, [True, False])))
+            failed.add("s", merged(rewards(0, [True, False])))
 
 
 @pytest.mark.parametrize("rows", [16, None])
@@ -105,7 +110,7 @@ def test_the_share_is_one_of_the_step(rows, failing_rows):
     """The same rows give the same decision, whichever way the step is cut into sampling calls."""
     valid = [True] * 6 + [False] * failing_rows + [True] * (10 - failing_rows)
     for size in (1, 2, 4, 8, 16):
-        calls = [summaries(rewards(i, valid[i : i + size])) for i in range(0, 16, size)]
+        calls = [merged(rewards(i, valid[i : i + size])) for i in range(0, 16, size)]
         if failing_rows > 4:
             with pytest.raises(ScoringFailed, match="of 16 rows"):
                 judge(rows, *calls)
@@ -117,9 +122,9 @@ def test_a_run_ends_as_soon_as_it_must():
     """No more rows are sampled once the step can't be saved; before, they are."""
     failed = FailedRows(FailurePolicy())
     failed.start(16)
-    failed.add("s", summaries(rewards(0, [False] * 4)))
+    failed.add("s", merged(rewards(0, [False] * 4)))
     with pytest.raises(ScoringFailed, match="5 of 16 rows"):
-        failed.add("s", summaries(rewards(4, [False, True])))
+        failed.add("s", merged(rewards(4, [False, True])))
 
 
 def test_a_step_that_was_shorter_is_judged_by_its_rows():
@@ -127,19 +132,19 @@ def test_a_step_that_was_shorter_is_judged_by_its_rows():
     failed = FailedRows(FailurePolicy())
     for _ in range(2):
         failed.start(16)
-        failed.add("s", summaries(rewards(0, [False, True, True, True])))
+        failed.add("s", merged(rewards(0, [False, True, True, True])))
         failed.finish()
     failed.start(16)
-    failed.add("s", summaries(rewards(0, [False, False, True, True])))
+    failed.add("s", merged(rewards(0, [False, False, True, True])))
     with pytest.raises(ScoringFailed, match="2 of 4 rows"):
         failed.finish()
 
 
 def test_reasons_are_added_up():
     """Counts of all processes, by status."""
-    assert failures.reasons(summaries(rewards(0, [False]), rewards(1, [False, True]))) == {
-        "TIMEOUT": 2
-    }
+    found = merged(rewards(0, [False]), rewards(1, [False, True]))
+    assert found["reasons"] == {"TIMEOUT": 2}
+    assert (found["rows"], found["failed"]) == (3, 2)
 
 
 SECRET = "the model's own words (line 7 of its answer)\nand more"
