@@ -262,7 +262,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def one(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """One process with four devices."""
-    return launch(tmp_path_factory.mktemp("one"), 1, [*SCENARIOS, *FAILURES, *DATA], 400)
+    return launch(tmp_path_factory.mktemp("one"), 1, [*SCENARIOS, *FAILURES, *DATA], 800)
 
 
 @pytest.fixture(scope="session")
@@ -271,12 +271,12 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return launch(
         tmp_path_factory.mktemp("two"),
         2,
-        TWO_PROCESS_SCENARIOS + FAILURES + DISAGREEMENTS + DATA,
-        600,
+        TWO_PROCESS_SCENARIOS + FAILURES + DISAGREEMENTS,
+        800,
     )
 
 
 @pytest.fixture(scope="session")
 def four(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Four processes with one device each."""
-    return launch(tmp_path_factory.mktemp("four"), 4, SCENARIOS[:5], 500)
+    return launch(tmp_path_factory.mktemp("four"), 4, SCENARIOS[:5], 800)

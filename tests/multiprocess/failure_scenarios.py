@@ -64,8 +64,8 @@ def fail_at(process, endpoint, scenario):
     if moment.startswith("on_train"):
         cluster.actor_trainer.with_training_hooks(_Hooks(moment, bad))
     if moment == "tokenizer":
-        length = learner._rollout.prompt_length
-        learner._rollout.prompt_length = lambda prompts: bad() or length(prompts)
+        lengths = learner._rollout.prompt_lengths
+        learner._rollout.prompt_lengths = lambda prompts: bad() or lengths(prompts)
     if moment == "sending":
         client = learner._path._client
         submit = client.submit

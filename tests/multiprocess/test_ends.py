@@ -64,7 +64,7 @@ def test_error_of_one_process_is_raised_on_all(failed: Run, moment: str) -> None
     for result in results:
         assert result["kind"] == "ProcessesDisagree", result
         assert f"process {MOMENTS[moment]} failed at " in result["raised"]
-        cause = "UnicodeEncodeError" if moment == "prompt" else f"ValueError: bad {moment}"
+        cause = "surrogate" if moment == "prompt" else f"ValueError: bad {moment}"
         assert cause in result["raised"]
         assert result["seconds"] < SOON_S
     assert results[0]["raised"] == results[1]["raised"]
