@@ -18,7 +18,8 @@ from pathlib import Path
 SIGNAL = signal.SIGRTMAX - 3
 _FRAME = re.compile(r'^  File "(.+)", line (\d+) in ', re.MULTILINE)
 _STACK = "Stack (most recent call first)"
-_OURS = os.path.dirname(__file__)  # noqa: PTH120 - compared with paths as text
+# Folders of what calls a user's code, compared with paths as text.
+_OURS = tuple(str(Path(__file__).parent / name) for name in ("", "reward_files"))
 _LIBRARY = sysconfig.get_path("stdlib")
 
 
@@ -40,6 +41,6 @@ def line_of(trace: str) -> str:
 
 
 def _is_users(file: str) -> bool:
-    if file.startswith("<") or os.path.dirname(file) == _OURS:  # noqa: PTH120
+    if file.startswith("<") or os.path.dirname(file) in _OURS:  # noqa: PTH120
         return False
     return not file.startswith(_LIBRARY) or "site-packages" in file

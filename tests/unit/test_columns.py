@@ -32,8 +32,9 @@ class Color(enum.StrEnum):
 
 
 def short(value):
-    """Names a case; str() of a very long int is an error."""
-    return hex(value)[:20] if isinstance(value, int) else ascii(value)[:40]
+    """Names a case, alike in each process; str() of a very long int is an error."""
+    text = hex(value)[:20] if isinstance(value, int) else ascii(value)[:40]
+    return text.partition(" at 0x")[0]
 
 
 def read(column, prompts=("a", "b")):
