@@ -19,7 +19,14 @@ SECRETS = {
     "reward-server-tls": {"tls.crt", "tls.key", "ca.crt"},
     "reward-token": {"token"},
 }
-METRICS = {"reward_queue_rows", "reward_inflight_rows", "reward_slots", "reward_rows_total"}
+METRICS = {
+    "reward_children",
+    "reward_inflight_rows",
+    "reward_queue_rows",
+    "reward_rows_total",
+    "reward_slots",
+    "reward_workers",
+}
 UNITS = {"Mi": 2**20, "Gi": 2**30}
 
 
