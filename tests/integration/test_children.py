@@ -135,6 +135,7 @@ async def test_no_descriptors_left(tokenizer, tmp_path, quick, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     limits = {"slots": 1, "outage_s": 300}
     async with pools.running(tokenizer, pools.fn("length"), **limits) as pool:
+        gc.collect()  # what other tests have left is not to be closed in between
         open_before = descriptors()
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         with open(os.devnull, "rb") as lowest_free:  # noqa: ASYNC230, PTH123
@@ -153,7 +154,7 @@ async def test_no_descriptors_left(tokenizer, tmp_path, quick, monkeypatch):
         assert (await pool.score(pools.batch(["ab"]), timeout_s=60)).rewards.tolist() == [[2.0]]
         await service.happened(lambda: pool.children == {"idle": 2, "busy": 0, "starting": 0})
         gc.collect()
-        assert descriptors() == open_before
+        assert descriptors() <= open_before
         assert len(list(tmp_path.iterdir())) == 2
 
 
