@@ -10,7 +10,7 @@ import pytest
 from tests.multiprocess.conftest import REWARDS, Run, launch
 from tests.multiprocess.metric_scenarios import LENGTH_WEIGHT
 
-pytestmark = [pytest.mark.multiprocess, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.multiprocess, pytest.mark.timeout(1800)]
 
 # Whole numbers, which Tunix's PPO does not truncate.
 WHOLE_REWARDS = (
@@ -82,7 +82,7 @@ TRAINED = [*ALGORITHMS, "ppo micro"]
 @pytest.fixture(scope="module")
 def one(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """One process with four devices."""
-    return launch(tmp_path_factory.mktemp("one"), 1, ONE_PROCESS_SCENARIOS, 600, WHOLE_REWARDS)
+    return launch(tmp_path_factory.mktemp("one"), 1, ONE_PROCESS_SCENARIOS, 1000, WHOLE_REWARDS)
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +94,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Run:
         {**ppo, "name": "ppo stopped", "stop_at": 0, "stop": [0]},
         {**ppo, "name": "ppo resumed"},
     ]
-    return launch(folder, 2, [*SCENARIOS, *broken], 600, WHOLE_REWARDS)
+    return launch(folder, 2, [*SCENARIOS, *broken], 1000, WHOLE_REWARDS)
 
 
 @pytest.mark.parametrize("scenario", TRAINED)

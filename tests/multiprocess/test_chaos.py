@@ -13,7 +13,7 @@ from tests.chaos import run as chaos
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = [pytest.mark.multiprocess, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.multiprocess, pytest.mark.timeout(1800)]
 
 
 def test_no_row_is_lost_or_comes_twice(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from tests.multiprocess.conftest import ROOT, launch
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = [pytest.mark.multiprocess, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.multiprocess, pytest.mark.timeout(1800)]
 
 
 def dumped(folder: Path) -> list[dict[str, Any]]:
@@ -33,7 +33,7 @@ def test_dumped_rows_are_those_that_were_scored(tmp_path: Path) -> None:
     whole = {**plain, "dump": str(tmp_path / "whole")}
     for name in ("stopped", "whole"):
         (tmp_path / name).mkdir()
-    run = launch(tmp_path / "run", 2, [plain, whole, stopped], 400)
+    run = launch(tmp_path / "run", 2, [plain, whole, stopped], 800)
     # What is dumped changes nothing.
     assert run.of(1)["params"] == run.of(0)["params"]
     rows = dumped(tmp_path / "whole")

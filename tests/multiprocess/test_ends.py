@@ -17,7 +17,7 @@ from tests.multiprocess.conftest import ROOT, Run, free_port, launch
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = [pytest.mark.multiprocess, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.multiprocess, pytest.mark.timeout(1800)]
 
 # In the exchange that follows, all processes have come: each moment with the process that raises.
 MOMENTS = {
@@ -54,7 +54,7 @@ def failed(tmp_path_factory: pytest.TempPathFactory) -> Run:
     ]
     scenarios[-1]["checkpoint"] += "1"
     scenarios.append({**scenarios[0], "name": "merging", "moment": "merging", "checkpoint": None})
-    return launch(folder / "run", 2, scenarios, 500)
+    return launch(folder / "run", 2, scenarios, 1000)
 
 
 @pytest.mark.parametrize("moment", MOMENTS)

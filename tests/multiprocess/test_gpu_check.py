@@ -11,7 +11,7 @@ import pytest
 
 from tests.multiprocess.conftest import ROOT, run_command
 
-pytestmark = [pytest.mark.multiprocess, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.multiprocess, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
 def test_cpu_agrees_with_itself(tmp_path: Path) -> None:

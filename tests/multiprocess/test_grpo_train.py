@@ -18,7 +18,7 @@ import pytest
 from tests.multiprocess.conftest import info
 from trainer import recipes
 
-pytestmark = [pytest.mark.multiprocess, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.multiprocess, pytest.mark.timeout(1800)]
 
 ROOT = Path(__file__).parents[2]
 

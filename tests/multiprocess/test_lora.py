@@ -13,7 +13,7 @@ import pytest
 from tests.multiprocess.conftest import run_command
 from trainer import recipes
 
-pytestmark = [pytest.mark.multiprocess, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.multiprocess, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 RANK = 2
 

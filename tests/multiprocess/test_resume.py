@@ -15,7 +15,7 @@ from tests.multiprocess.conftest import Run, launch
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = [pytest.mark.multiprocess, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.multiprocess, pytest.mark.timeout(1800)]
 
 STEPS = 6
 TWICE = {"iterations": 2, "beta": 0.1, "steps": 3}
@@ -54,7 +54,7 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> Broken:
         run("after stop twice", "twice", **TWICE),
         run("no server", lose_server_at=1, reward_timeout_s=5),
     ]
-    return Broken(at, launch(folder / "1", 2, first, 300), launch(folder / "2", 2, second, 400))
+    return Broken(at, launch(folder / "1", 2, first, 600), launch(folder / "2", 2, second, 800))
 
 
 def test_killed_job_goes_on_from_its_checkpoint(broken: Broken) -> None:
@@ -108,7 +108,7 @@ def test_lost_server_stops_all(broken: Broken) -> None:
 def test_process_that_dies_is_named(tmp_path: Path) -> None:
     """The other process ends with an error that names it; nothing hangs."""
     dies = {"run": "train", "steps": 4, "die_at": 1, "die": [1], "agreement_timeout_s": 30}
-    run = launch(tmp_path / "run", 2, [dies], 300)
+    run = launch(tmp_path / "run", 2, [dies], 600)
     assert run.exit_codes[1] == -9
     assert run.exit_codes[0] != 0
     error = run.raw(0, 0)["error"]

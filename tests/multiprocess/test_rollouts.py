@@ -12,7 +12,7 @@ import pytest
 
 from tests.multiprocess.conftest import run_command
 
-pytestmark = [pytest.mark.multiprocess, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.multiprocess, pytest.mark.timeout(1800)]
 
 
 def run(*names: str) -> dict[str, Any]:

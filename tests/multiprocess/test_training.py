@@ -13,7 +13,7 @@ import pytest
 if TYPE_CHECKING:
     from tests.multiprocess.conftest import Run
 
-pytestmark = [pytest.mark.multiprocess, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.multiprocess, pytest.mark.timeout(1800)]
 
 SAME = ("tokens", "advantages", "losses", "rewards", "modes", "failed", "params")
 
