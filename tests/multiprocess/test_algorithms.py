@@ -57,6 +57,8 @@ ONE_PROCESS_SCENARIOS = [
         {**METRICS, "name": f"tunix {name}", "algorithm": name, "tunix": True}
         for name in ("grpo", "ppo")
     ),
+]
+CALLS_SCENARIOS = [
     *(
         {
             **METRICS,
@@ -83,6 +85,13 @@ TRAINED = [*ALGORITHMS, "ppo micro"]
 def one(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """One process with four devices."""
     return launch(tmp_path_factory.mktemp("one"), 1, ONE_PROCESS_SCENARIOS, 1000, WHOLE_REWARDS)
+
+
+@pytest.fixture(scope="module")
+def calls(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """One process, whose steps have several sampling calls."""
+    folder = tmp_path_factory.mktemp("calls")
+    return launch(folder, 1, CALLS_SCENARIOS, 1000, WHOLE_REWARDS)
 
 
 @pytest.fixture(scope="module")
@@ -182,31 +191,36 @@ def logged(job: Run, scenario: str, process: int = 0) -> dict[tuple[str, int], f
     return dict(values)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["grpo", "ppo"])
-def test_metrics_of_several_sampling_calls_are_those_of_tunix(one: Run, algorithm: str) -> None:
+def test_metrics_of_several_sampling_calls_are_those_of_tunix(calls: Run, algorithm: str) -> None:
     """Means, extremes and sums of a step that samples four times are joined as Tunix joins them."""
-    tunix, ours = logged(one, f"tunix {algorithm} calls"), logged(one, f"{algorithm} calls")
+    tunix, ours = logged(calls, f"tunix {algorithm} calls"), logged(calls, f"{algorithm} calls")
     assert len(tunix) > 30
     for (name, step), value in tunix.items():
         factor = LENGTH_WEIGHT if name == "rewards/train/length" else 1
         assert ours[name, step] * factor == pytest.approx(value, rel=1e-4, abs=1e-6), name
 
 
-def test_an_identical_policy_has_no_kl_at_any_temperature(one: Run) -> None:
+@pytest.mark.slow
+def test_an_identical_policy_has_no_kl_at_any_temperature(calls: Run) -> None:
     """Reference, old and current log-probabilities are at one temperature."""
-    penalty = logged(one, "ppo same policy")["rewards/train/reward_kl_penalty", 0]
+    penalty = logged(calls, "ppo same policy")["rewards/train/reward_kl_penalty", 0]
     assert penalty == pytest.approx(0, abs=1e-6)
-    (kl,) = (v for (name, _), v in logged(one, "grpo same policy").items() if name.endswith("/kl"))
+    (kl,) = (
+        v for (name, _), v in logged(calls, "grpo same policy").items() if name.endswith("/kl")
+    )
     assert kl == pytest.approx(0, abs=1e-6)
 
 
-def test_failed_rows_count_by_the_step(one: Run) -> None:
+@pytest.mark.slow
+def test_failed_rows_count_by_the_step(calls: Run) -> None:
     """A prompt of a step without any reward does not end the run of micro-batches."""
-    calls, whole = one.of("failing calls"), one.of("failing whole")
-    assert sum(calls["failed"]) == sum(whole["failed"]) > 0
-    assert max(calls["failed"]) > 0.25 * 8
-    assert len(calls["failed"]) == 4
-    assert len(calls["losses"]) == 2
+    cut, whole = calls.of("failing calls"), calls.of("failing whole")
+    assert sum(cut["failed"]) == sum(whole["failed"]) > 0
+    assert max(cut["failed"]) > 0.25 * 8
+    assert len(cut["failed"]) == 4
+    assert len(cut["losses"]) == 2
 
 
 @pytest.mark.parametrize("algorithm", ["grpo", "ppo"])
