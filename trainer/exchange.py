@@ -72,7 +72,8 @@ class Verdict:
 
     def text(self) -> str:
         """Itself as JSON; what has its default is left out, as it travels to all processes."""
-        fields = dataclasses.asdict(self)
+        # Not `asdict`, which makes keys of the items of a Counter.
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return json.dumps({n: v for n, v in fields.items() if v or n == "decision"})
 
     def error(self, process: int) -> Exception | None:

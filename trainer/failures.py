@@ -204,8 +204,8 @@ def merge(summaries: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {
         "rows": sum(summary["rows"] for summary in summaries),
         "failed": sum(summary["failed"] for summary in summaries),
-        "reasons": _add(summaries, "reasons"),
-        "workers": _add(summaries, "workers"),
+        "reasons": dict(_add(summaries, "reasons")),
+        "workers": dict(_add(summaries, "workers")),
         "causes": [[*cause, rows] for cause, rows in causes(summaries)],
         "first": _first(summaries),
     }

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import collections
 import socket
 import threading
 import time
@@ -72,6 +73,14 @@ def jobs(clients: list[Any]) -> list[Coordination]:
 def agreements(jobs: list[Coordination], timeout_s: float = BOUND_S) -> list[Agreement]:
     """One for each process."""
     return [Agreement(timeout_s=timeout_s, job=job) for job in jobs]
+
+
+def test_a_decision_may_hold_counts(jobs: list[Coordination]) -> None:
+    """A Counter arrives as the dict that it is."""
+    made = agreements(jobs)
+    counts = {"failed": collections.Counter("aab")}
+    results = everywhere(lambda p: made[p].exchange("here", {}, lambda _: counts))
+    assert results == [{"failed": {"a": 2, "b": 1}}] * PROCESSES
 
 
 def test_all_get_the_decision_on_all_values(jobs: list[Coordination]) -> None:
