@@ -210,7 +210,8 @@ def _judged(place: str, said: Values, decide: Callable[[Values], Any]) -> Verdic
         message = f"process {process} failed at {place!r}{more}: {first}"
         return Verdict(kind=kind, message=message, reason="PROCESS_FAILED", everyone=True)
     try:
-        decision = decide([one["value"] for one in said])
+        # As it will arrive; what can't travel is an error of all, too.
+        decision = json.loads(json.dumps(decide([one["value"] for one in said])))
     except Exception as error:  # noqa: BLE001 - raised on all processes
         if isinstance(error, RewardError):
             name, message, reason = type(error).__name__, str(error), error.reason

@@ -83,6 +83,14 @@ def test_a_decision_may_hold_counts(jobs: list[Coordination]) -> None:
     assert results == [{"failed": {"a": 2, "b": 1}}] * PROCESSES
 
 
+def test_a_decision_that_cannot_travel_is_an_error_on_all(jobs: list[Coordination]) -> None:
+    """Nobody waits for it."""
+    made = agreements(jobs)
+    for result in everywhere(lambda p: made[p].exchange("here", {}, lambda _: {(1, 2): 3})):
+        assert isinstance(result, ProcessesDisagree)
+        assert "keys must be str" in str(result)
+
+
 def test_all_get_the_decision_on_all_values(jobs: list[Coordination]) -> None:
     """It is made once, from the values by process index."""
     made = agreements(jobs)
