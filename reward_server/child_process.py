@@ -37,7 +37,7 @@ _SEND_PARTS = 64  # the system takes 1024
 # The supervisor needs milliseconds, unless somebody has stopped it.
 _KILL_S = 5.0
 # For the child to write down where it is.
-_TRACE_S = 0.1
+_TRACE_S = 0.5
 _ENVIRONMENT = {
     # One process per slot: more threads in each only fight over the cores.
     "TOKENIZERS_PARALLELISM": "false",
