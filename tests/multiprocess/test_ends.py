@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -84,7 +85,9 @@ def test_failed_checkpoint_is_an_error_on_all(failed: Run, who: int) -> None:
     """Soon, with the process and what its file system said."""
     for process in (0, 1):
         result = failed.of(f"full disk {who}", process)
-        assert f"checkpoint 2 failed on process {who}: file too large" in result["raised"]
+        # The first may still be under way when the disk is full.
+        said = rf"checkpoint [12] failed on process {who}: file too large"
+        assert re.search(said, result["raised"]), result
         assert result["seconds"] < SOON_S
 
 
