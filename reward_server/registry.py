@@ -357,7 +357,8 @@ def describe(call: Callable[..., Any], entry: RewardFnConfig, probe: Probe | Non
 def _guarded(
     call: Callable[..., Any], function: Callable[..., Any], entry: RewardFnConfig
 ) -> Callable[..., Any]:
-    package, _, module = getattr(function, "__module__", "").rpartition(".")
+    # A function that `exec` made, or a callable object, may have no module, or None.
+    package, _, module = (getattr(function, "__module__", None) or "").rpartition(".")
     if package != reward_fns.__name__ or module in reward_fns.JUDGES:
         return call
     return guard.Guarded(call, name=entry.name, row_s=entry.timeout_s)
