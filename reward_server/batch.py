@@ -151,9 +151,8 @@ class RewardFnInfo:
         weight: factor in the weighted total; 0 is reported only.
         timeout_s: limit for one row in seconds.
         required_columns: columns that the function cannot do without.
-        settings_digest: hash of its other settings, see `RewardFnConfig.settings_digest`.
         whole_groups: whether it sees the rows of a group together.
-        settings: those settings by name, see `reward_server.fn_digest.settings`.
+        settings: its other settings by name, see `reward_server.fn_digest.settings`.
         code_digest: hash of its source, see `reward_server.fn_digest.of_code`.
         columns: columns that it takes, or None if it takes all or that is not known.
     """
@@ -162,7 +161,6 @@ class RewardFnInfo:
     weight: float
     timeout_s: float
     required_columns: tuple[str, ...] = ()
-    settings_digest: str = ""
     whole_groups: bool = False
     settings: dict[str, str] = dataclasses.field(default_factory=dict)
     code_digest: str = ""

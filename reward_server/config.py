@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import hashlib
 import json
 import math
 import os
@@ -142,13 +141,6 @@ class RewardFnConfig:
         for name in ("skip_special_tokens", "messages"):
             if not isinstance(getattr(self, name), bool):
                 raise ConfigError(f"`{name}` must be true or false, got {getattr(self, name)!r}.")
-
-    @property
-    def settings_digest(self) -> str:
-        """Hash of what decides its rewards beside the function itself, whose path may differ."""
-        names = ("per", "skip_special_tokens", "messages", "params", "sources", "none")
-        text = json.dumps([getattr(self, name) for name in names], sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

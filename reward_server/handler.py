@@ -287,7 +287,6 @@ class Handler:
                     weight=fn.weight,
                     timeout_s=fn.timeout_s,
                     required_columns=fn.required_columns,
-                    settings_digest=fn.settings_digest,
                     whole_groups=fn.whole_groups,
                     settings=fn.settings,
                     code_digest=fn.code_digest,

@@ -335,7 +335,6 @@ class Membership:
                 weight=fn.weight,
                 timeout_s=fn.timeout_s,
                 required_columns=tuple(fn.required_columns),
-                settings_digest=fn.settings_digest,
                 whole_groups=fn.whole_groups,
                 settings=dict(fn.settings),
                 code_digest=fn.code_digest,

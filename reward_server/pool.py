@@ -102,7 +102,6 @@ class Pool:
                 name=f.name,
                 weight=f.weight,
                 timeout_s=f.timeout_s,
-                settings_digest=f.settings_digest,
                 whole_groups=f.per == "group",
                 settings=fn_digest.settings(f, rewards.route_column),
             )

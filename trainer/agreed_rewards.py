@@ -50,7 +50,7 @@ class AgreedRewards:
     Attributes:
         names: the reward functions, in the order of the matrix.
         weights: of the functions.
-        digests: of their settings.
+        settings: of the functions, by name, see `RewardFnInfo.settings`.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class AgreedRewards:
         agreement.exchange("connect to the reward server", value, _check_offers, error=mine.error)
         self.names = [str(name) for name, *_ in mine.value]
         self.weights = tuple(float(weight) for _, weight, *_ in mine.value)
-        self.digests = [str(digest) for _, _, digest, _ in mine.value]
+        self.settings: list[dict[str, str]] = [settings for _, _, settings, _ in mine.value]
 
     def wait(
         self,

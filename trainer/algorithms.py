@@ -92,7 +92,7 @@ class ShardedDAPOLearner(ShardedGRPOLearner, dapo_learner.DAPOLearner):
             self.algo_config.overlong_buffer,
             names=self._rewards.names,
             weights=self._rewards.weights,
-            digests=self._rewards.digests,
+            settings=self._rewards.settings,
         )
         if self.algo_config.dynamic_sampling:
             logger.warning("dynamic_sampling has no effect: Tunix 0.1.7 accepts and ignores it")

@@ -22,7 +22,7 @@ def check_overlong(
     *,
     names: Sequence[str],
     weights: Sequence[float],
-    digests: Sequence[str],
+    settings: Sequence[Mapping[str, str]],
 ) -> None:
     """Refuses an `overlong_buffer` that no function of the reward server stands for.
 
@@ -30,7 +30,7 @@ def check_overlong(
         buffer: `overlong_buffer` of Tunix's DAPOConfig.
         names: of the server's reward functions.
         weights: of the functions.
-        digests: of their settings.
+        settings: of the functions where they are not the default, see `RewardFnInfo.settings`.
 
     Raises:
         ValueError: what is missing, and the lines of the rewards file that add it.
@@ -44,10 +44,10 @@ def check_overlong(
         "cache_tokens": int(buffer["overlong_buffer_length"]),
         "penalty": float(buffer["overlong_buffer_penalty"]),
     }
-    offered = {name: (weights[i], digests[i]) for i, name in enumerate(names)}
+    offered = {name: (weights[i], dict(settings[i])) for i, name in enumerate(names)}
     if NAME not in offered:
         problem = f"no function of the reward server is named {NAME}"
-    elif offered[NAME] != (1.0, settings_digest(params)):
+    elif offered[NAME] != (1.0, _settings(params)):
         problem = f"{NAME} of the reward server has other settings"
     else:
         return
@@ -59,14 +59,20 @@ def check_overlong(
     )
 
 
-def settings_digest(params: Mapping[str, Any]) -> str:
-    """The `settings_digest` by which a reward server tells that its function has these parameters.
+def _settings(params: Mapping[str, Any]) -> dict[str, str]:
+    """What a server says of a function with these parameters and special tokens kept.
 
-    With the default of its other settings, special tokens kept. The trainer imports nothing of the
-    server.
+    The trainer imports nothing of the server.
     """
-    text = json.dumps(["list", False, False, params, []], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    shown = {f"params.{key}": _shown(value) for key, value in params.items()}
+    return {"skip_special_tokens": "false", **shown}
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value)
+    if isinstance(value, str):
+        return f"sha256:{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    return text
 
 
 def _toml(value: Any) -> str:

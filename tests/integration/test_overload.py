@@ -15,7 +15,7 @@ from reward_server.config import PoolConfig, RewardsConfig
 from reward_server.decode import Tokenizer
 from reward_server.pool import Pool
 from tests.integration import clients, service
-from trainer import InvalidRequest, RewardClient, Unavailable
+from trainer import RewardClient, Unavailable
 from trainer.config import MAX_MESSAGE_BYTES
 
 LIMIT_BYTES = 50_000
@@ -116,11 +116,11 @@ async def test_busy_until_the_deadline(tmp_path, serving):
 
 
 async def test_a_row_that_fits_in_no_message(tmp_path, serving):
-    """The client says at once what the limit is and what to do."""
+    """The client says at once which part of it is too long and what to do."""
     client = RewardClient(f"unix:{tmp_path}/s", timeout_s=100)
     rows = clients.rollouts(1, columns={"seconds": [0.0], "text": ["x" * (MAX_MESSAGE_BYTES + 1)]})
     async with serving as (_, handler):
-        with pytest.raises(InvalidRequest, match=rf"{MAX_MESSAGE_BYTES}\).*Lower call_bytes"):
+        with pytest.raises(ValueError, match=r"in row 0, .* in `columns\['text'\]`. Shorten it"):
             await asyncio.to_thread(client.score, rows)
         assert handler.rows_scored == 0
     client.close()

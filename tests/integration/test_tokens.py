@@ -168,10 +168,13 @@ async def test_a_worker_that_came_back_with_another_token_is_lost(files, token, 
             worker.ready()
         async with service.serving(tmp_path, running, tokenizer) as (stub, _):
             await service.happened(lambda: running.workers == 2)
-            await asyncio.to_thread(workers[0].end)
             known = running._workers[first]
             info_before = known.info
+            await asyncio.to_thread(workers[0].end)
             await asyncio.to_thread(start(first, other).ready)
+            await service.happened(
+                lambda: running.unusable_workers.get(first, "").startswith("UNAUTHENTICATED")
+            )
             # As if nobody had looked in between.
             known.info = info_before
             answer = await stub.ScoreRollouts(service.request(["ab"] * 20), timeout=60)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from tunix.rl.grpo.dapo_learner import DAPOConfig
 
+from reward_server import fn_digest
 from reward_server.config import RewardFnConfig, RewardsConfig
 from trainer.overlong import check_overlong
 
@@ -21,7 +22,7 @@ def offer(functions: tuple[RewardFnConfig, ...]) -> dict[str, list]:
     return {
         "names": [fn.name for fn in functions],
         "weights": [fn.weight for fn in functions],
-        "digests": [fn.settings_digest for fn in functions],
+        "settings": [fn_digest.settings(fn, "") for fn in functions],
     }
 
 

@@ -74,13 +74,3 @@ def test_total_leaves_out_functions_of_other_sources():
     )
     fns = [RewardFnInfo(name=n, weight=w, timeout_s=1.0) for n, w in (("a", 1.0), ("b", 0.5))]
     np.testing.assert_array_equal(messages.totals(scores, fns), [1.0, 0.5, np.nan])
-
-
-def test_settings_digest_tells_set_ups_apart():
-    """Workers with other parameters are not taken for the same."""
-    digests = {
-        RewardFnConfig(fn="a:b", **values).settings_digest
-        for values in ({}, {"params": {"x": 1}}, {"messages": True}, {"sources": ("s",)})
-    }
-    assert len(digests) == 4
-    assert EVERY.settings_digest == RewardFnConfig(fn="/other/place.py:every").settings_digest

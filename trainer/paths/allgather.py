@@ -72,10 +72,7 @@ class AllgatherPath:
     def connect(self, fingerprint: str) -> list[list[Any]]:
         """Says what the functions are; the tokenizer is the trainer's own."""
         del fingerprint
-        return [
-            [fn.name, fn.weight, fn.settings_digest, fn.code_digest]
-            for fn in self._scorer.reward_fns
-        ]
+        return [[fn.name, fn.weight, fn.settings, fn.code_digest] for fn in self._scorer.reward_fns]
 
     def begin(self, place: str) -> HostRewards:
         """Starts a step."""

@@ -103,7 +103,7 @@ class RewardPath(Protocol):
         ...
 
     def connect(self, fingerprint: str) -> list[list[Any]]:
-        """Finds the reward functions: name, weight, hash of settings and of code of each.
+        """Finds the reward functions: name, weight, settings and hash of the code of each.
 
         Args:
             fingerprint: of the trainer's tokenizer.

@@ -20,7 +20,7 @@ from typing import Any, cast
 import numpy as np
 from shardward.v1 import reward_pb2
 
-from reward_server import decode, messages, registry
+from reward_server import decode, fn_digest, messages, registry
 from reward_server.batch import Batch, RewardFnInfo, RowError, RowStatus, Scores
 from reward_server.config import RewardFnConfig
 from reward_server.skipped import fail_skipped
@@ -72,7 +72,7 @@ class Scorer:
                 weight=fn.config.weight,
                 timeout_s=fn.config.timeout_s,
                 required_columns=fn.required_columns,
-                settings_digest=fn.config.settings_digest,
+                settings=fn_digest.settings(fn.config, ""),
             )
             for fn in self._functions
         )

@@ -33,4 +33,4 @@ class ServerPath:
     def connect(self, fingerprint: str) -> list[list[Any]]:
         """Asks the server, see `RewardPath.connect`."""
         info = self._client.connect(fingerprint=fingerprint)
-        return [[fn.name, fn.weight, fn.settings_digest, fn.code_digest] for fn in info.reward_fns]
+        return [[fn.name, fn.weight, dict(fn.settings), fn.code_digest] for fn in info.reward_fns]

@@ -157,7 +157,7 @@ class Timings(_message.Message):
     def __init__(self, queue_s: _Optional[float] = ..., decode_s: _Optional[float] = ..., score_s: _Optional[_Iterable[float]] = ..., total_s: _Optional[float] = ...) -> None: ...
 
 class RewardFnInfo(_message.Message):
-    __slots__ = ("name", "weight", "timeout_s", "required_columns", "settings_digest", "whole_groups", "code_digest", "settings", "columns", "all_columns")
+    __slots__ = ("name", "weight", "timeout_s", "required_columns", "whole_groups", "code_digest", "settings", "columns", "all_columns")
     class SettingsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -169,7 +169,6 @@ class RewardFnInfo(_message.Message):
     WEIGHT_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
     REQUIRED_COLUMNS_FIELD_NUMBER: _ClassVar[int]
-    SETTINGS_DIGEST_FIELD_NUMBER: _ClassVar[int]
     WHOLE_GROUPS_FIELD_NUMBER: _ClassVar[int]
     CODE_DIGEST_FIELD_NUMBER: _ClassVar[int]
     SETTINGS_FIELD_NUMBER: _ClassVar[int]
@@ -179,13 +178,12 @@ class RewardFnInfo(_message.Message):
     weight: float
     timeout_s: float
     required_columns: _containers.RepeatedScalarFieldContainer[str]
-    settings_digest: str
     whole_groups: bool
     code_digest: str
     settings: _containers.ScalarMap[str, str]
     columns: _containers.RepeatedScalarFieldContainer[str]
     all_columns: bool
-    def __init__(self, name: _Optional[str] = ..., weight: _Optional[float] = ..., timeout_s: _Optional[float] = ..., required_columns: _Optional[_Iterable[str]] = ..., settings_digest: _Optional[str] = ..., whole_groups: bool = ..., code_digest: _Optional[str] = ..., settings: _Optional[_Mapping[str, str]] = ..., columns: _Optional[_Iterable[str]] = ..., all_columns: bool = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., weight: _Optional[float] = ..., timeout_s: _Optional[float] = ..., required_columns: _Optional[_Iterable[str]] = ..., whole_groups: bool = ..., code_digest: _Optional[str] = ..., settings: _Optional[_Mapping[str, str]] = ..., columns: _Optional[_Iterable[str]] = ..., all_columns: bool = ...) -> None: ...
 
 class ServiceInfo(_message.Message):
     __slots__ = ("reward_fns", "tokenizer_fingerprint", "slots", "max_message_bytes", "version", "rows_scored", "workers", "vocab_size", "draining", "calls_joined", "calls_refused", "queue_bytes", "memo_bytes", "rows_per_slot", "reward_fns_digest", "problem", "unusable_workers")
