@@ -21,6 +21,7 @@ from trainer.agreement import Agreement, Attempt, check_equal
 from trainer.codec import RowRewards
 from trainer.exchange import raised_by_all
 from trainer.failures import FailedRows, FailurePolicy
+from trainer.outages import Outage, OutagePolicy, missing_of
 from trainer.paths.path import RewardPath, StepRewards
 
 logger = logging.getLogger(__name__)
@@ -60,6 +61,8 @@ class AgreedRewards:
         agreement: Agreement,
         policy: FailurePolicy,
         fingerprint: str,
+        outages: OutagePolicy | None = None,
+        stop_reason: Callable[[], str] = str,
     ) -> None:
         """Finds the reward functions of this process and compares them with the others'.
 
@@ -68,6 +71,9 @@ class AgreedRewards:
             agreement: of all processes.
             policy: what to do about rows without a reward; must be equal on all processes.
             fingerprint: of the trainer's tokenizer.
+            outages: what to do when the rewards of a step can't be had; equal on all processes.
+                None stops.
+            stop_reason: why this process wants to end rather than wait in an outage, or "".
 
         Raises:
             ProcessesDisagree: a process has no server, or its functions, weights or policy differ.
@@ -76,6 +82,8 @@ class AgreedRewards:
         self._path = path
         self._agreement = agreement
         self._policy = policy
+        self._outages = outages or OutagePolicy()
+        self._stop_reason = stop_reason
         mine = Attempt(lambda: path.connect(fingerprint))
         value = {
             "path": path.name,
@@ -97,6 +105,8 @@ class AgreedRewards:
     ) -> PackedRewards:
         """Waits for the rewards of this process; all processes go on, or none does.
 
+        In an outage they wait together, if the policy is to.
+
         Args:
             submission: rows that were sent, or the error that kept them from it.
             place: the step, for messages; must be equal on all processes.
@@ -106,15 +116,55 @@ class AgreedRewards:
         Raises:
             ProcessesDisagree: a process has no rewards; the message has its error.
             ScoringFailed: too many rows have no reward, see `FailedRows.add`.
+            StoppedWaiting: a process was asked to stop in an outage.
         """
         start = time.monotonic()
-        rewards = Attempt(submission.result)
-        wait_s = time.monotonic() - start
-        mine = rewards.value
-        if mine is not None and on_rewards is not None:
+        outage = Outage(self._outages, place, first=self._agreement.process_index == 0)
+        rewards, seen = Attempt(submission.result), False
+        while True:
+            mine = rewards.value
+            if mine is not None and not seen:
+                seen = True
+                self._show(mine, on_rewards)
+            agreed = self._agree(place, rewards, outage)
+            if not agreed["missing"]:
+                break
+            rewards = outage.go_on(submission, rewards, agreed)
+        outage.end()
+        wait_s, summary = time.monotonic() - start, agreed["rows"]
+        self._log_failures(place, summary)
+        with raised_by_all():
+            failed.add(place, summary)
+        if mine is None:
+            values = np.zeros((0, advantage.packed_columns(len(self.names))), np.float32)
+        else:
+            values = advantage.pack(mine, failed_value=self._policy.value)
+        return PackedRewards(values, wait_s, summary["reasons"])
+
+    def _agree(self, place: str, rewards: Attempt, outage: Outage) -> dict[str, Any]:
+        """Tells the others what this process has, see `_merged`; one that fails raises on all."""
+        mine, missing = rewards.value, outage.missing(rewards.error)
+        limit_s = self._path.timeout_s
+        agreed: dict[str, Any] = self._agreement.exchange(
+            place,
+            {
+                "fns": list(mine.reward_fns) if mine else self.names,
+                "rows": failures.summarize(mine),
+                "missing": missing,
+                "stop": self._stop_reason(),
+            },
+            _merged,
+            error=None if missing else rewards.error,
+            timeout_s=None if limit_s is None else limit_s + _MARGIN_S,
+        )
+        return agreed
+
+    def _show(self, mine: RowRewards, on_rewards: Callable[[RowRewards], None] | None) -> None:
+        """Hands the rewards of this process on."""
+        if on_rewards is not None:
             with self._agreement.deferred():
                 on_rewards(mine)
-        for failure in mine.failures if mine else ():
+        for failure in mine.failures:
             # The message is the function's own and may quote the completion.
             logger.debug(
                 "row failed row=%d status=%s fn=%s worker=%s: %s",
@@ -124,25 +174,6 @@ class AgreedRewards:
                 failure.worker or "-",
                 failure.message,
             )
-        limit_s = self._path.timeout_s
-        summary = self._agreement.exchange(
-            place,
-            {
-                "fns": list(mine.reward_fns) if mine else self.names,
-                "rows": failures.summarize(mine),
-            },
-            _merged,
-            error=rewards.error,
-            timeout_s=None if limit_s is None else limit_s + _MARGIN_S,
-        )
-        self._log_failures(place, summary)
-        with raised_by_all():
-            failed.add(place, summary)
-        if mine is None:
-            values = np.zeros((0, advantage.packed_columns(len(self.names))), np.float32)
-        else:
-            values = advantage.pack(mine, failed_value=self._policy.value)
-        return PackedRewards(values, wait_s, summary["reasons"])
 
     def _log_failures(self, place: str, summary: dict[str, Any]) -> None:
         """Says once for the job why rows failed."""
@@ -159,9 +190,9 @@ class AgreedRewards:
 
 
 def _merged(answers: list[dict[str, Any]]) -> dict[str, Any]:
-    """Makes one summary of the rows of all processes."""
+    """Makes one summary of the rows of all processes, "rows", beside that of `missing_of`."""
     check_equal("the reward functions", [answer["fns"] for answer in answers])
-    return failures.merge([answer["rows"] for answer in answers])
+    return missing_of(answers) | {"rows": failures.merge([answer["rows"] for answer in answers])}
 
 
 def _check_offers(offers: list[dict[str, Any]]) -> None:

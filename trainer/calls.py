@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import math
 import random
 import threading
 import time
@@ -16,7 +17,7 @@ import grpc
 from trainer.errors import RewardError, cause, from_rpc_error, is_retryable, status_details
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from trainer.credentials import ClientCredentials
 
@@ -26,6 +27,14 @@ NOTICE_S = 10.0
 _FIRST_BACKOFF_S = 0.1
 _MAX_BACKOFF_S = 2.0
 _LAST_TRY_S = 0.1
+
+
+def countdown(timeout_s: float | None) -> Callable[[], float | None]:
+    """Makes a function that says how many seconds are left from now on; None stays None."""
+    if timeout_s is None:
+        return lambda: None
+    until = time.monotonic() + timeout_s
+    return lambda: max(0.0, until - time.monotonic())
 
 
 @dataclasses.dataclass(slots=True, kw_only=True, eq=False)
@@ -63,16 +72,22 @@ class Call:
         self._started = self._noticed = time.monotonic()
         self._send()
 
-    def result(self) -> Any:
+    def result(self, timeout_s: float | None = None) -> Any:
         """Waits for the answer; sends the request again where that can help.
+
+        Args:
+            timeout_s: longest wait in seconds; None waits for the end of the call.
 
         Raises:
             RewardError: there is no answer, or the client was closed.
+            TimeoutError: there is neither answer nor error yet; the call goes on.
         """
+        until = math.inf if timeout_s is None else time.monotonic() + timeout_s
         backoff_s = _FIRST_BACKOFF_S
         while True:
+            wait_s = min(NOTICE_S, max(0.0, until - time.monotonic()))
             try:
-                return self._future.result(timeout=NOTICE_S)
+                return self._future.result(timeout=wait_s)
             except grpc.FutureTimeoutError:
                 self._notice("waiting for an answer")
             except grpc.RpcError as error:
@@ -88,6 +103,21 @@ class Call:
                 self.closed.wait(delay_s)
                 backoff_s = min(backoff_s * 2, _MAX_BACKOFF_S)
                 self._send()
+            if time.monotonic() >= until:
+                raise TimeoutError(f"no answer within {timeout_s:g} s, and no error yet.")
+
+    def retry(self, timeout_s: float) -> None:
+        """Gives the call more time, and sends the same request again unless it has an answer.
+
+        Args:
+            timeout_s: seconds from now for an answer.
+        """
+        self.timeout_s = time.monotonic() - self._started + timeout_s
+        before = self._future
+        if before.done() and before.code() == grpc.StatusCode.OK:
+            return
+        self._send()
+        before.cancel()  # it has the deadline of before
 
     def _send(self) -> None:
         self._check_open()

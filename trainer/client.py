@@ -20,7 +20,7 @@ from shardward.changes import changes
 from shardward.v1 import reward_pb2, reward_pb2_grpc, types_pb2
 
 from trainer import codec, text_rewards
-from trainer.calls import Call
+from trainer.calls import Call, countdown
 from trainer.config import MAX_MESSAGE_BYTES, RewardClientConfig
 from trainer.credentials import ClientCredentials
 from trainer.errors import REWARD_FNS_CHANGED, InvalidRequest, RewardError, ScoringFailed
@@ -270,8 +270,11 @@ class RewardHandle:
         self._names = tuple(fn.name for fn in began.reward_fns)
         self._on_changed = on_changed
 
-    def result(self) -> codec.RowRewards | None:
+    def result(self, timeout_s: float | None = None) -> codec.RowRewards | None:
         """Waits for all rows, at most the client's timeout_s since they were sent.
+
+        Args:
+            timeout_s: a shorter wait, in seconds.
 
         Returns:
             The rewards in row order, or None if no row was sent.
@@ -283,9 +286,13 @@ class RewardHandle:
                 run began.
             ScoringFailed: the answer can't be used.
             RewardError: the client was closed.
+            TimeoutError: they are not there within `timeout_s`; ask again.
         """
+        left_s = countdown(timeout_s)
         try:
-            parts = [codec.decode_response(call.request, call.result()) for call in self._calls]
+            parts = [
+                codec.decode_response(call.request, call.result(left_s())) for call in self._calls
+            ]
         except RewardError as error:
             if error.reason != REWARD_FNS_CHANGED:
                 raise
@@ -300,3 +307,12 @@ class RewardHandle:
                 reason="BAD_RESPONSE",
             )
         return rewards
+
+    def retry(self, timeout_s: float) -> None:
+        """Sends again, with the same request ids, what has no answer; after an outage.
+
+        Args:
+            timeout_s: seconds from now for the rewards.
+        """
+        for call in self._calls:
+            call.retry(timeout_s)

@@ -39,12 +39,17 @@ class RewardError(Exception):
     Attributes:
         reason: UPPER_SNAKE word for programs, from the server where it gave one.
         request_id: id of the call, or "".
+        outage: whether a machine or its network is the cause, so that the same rows may have
+            rewards later: nothing answers, no worker can score, or the time ran out.
     """
 
-    def __init__(self, message: str, *, reason: str = "", request_id: str = "") -> None:
+    def __init__(
+        self, message: str, *, reason: str = "", request_id: str = "", outage: bool = False
+    ) -> None:
         super().__init__(message)
         self.reason = reason
         self.request_id = request_id
+        self.outage = outage
 
 
 class InvalidRequest(RewardError):  # noqa: N818 - the boundary that failed, as gRPC names it
@@ -193,4 +198,10 @@ def from_rpc_error(
         message = f"{where} refused the request: {text}{_REMEDIES.get(code, '')}"
     else:
         message = f"{where} failed: {text}"
-    return kind(message, reason=details.reason or code.name, request_id=request_id)
+    late = code == grpc.StatusCode.DEADLINE_EXCEEDED
+    return kind(
+        message,
+        reason=details.reason or code.name,
+        request_id=request_id,
+        outage=bool(row_ids) and (late or is_retryable(error)),
+    )

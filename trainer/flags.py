@@ -49,6 +49,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     _add_training(parser.add_argument_group("what to train"))
     _add_rewards(parser.add_argument_group("rewards"))
+    _add_missing_rewards(parser.add_argument_group("missing rewards"))
     _add_credentials(parser.add_argument_group("credentials for the reward server"))
     _add_results(parser.add_argument_group("results and checkpoints"))
     _add_job(
@@ -131,6 +132,10 @@ def _add_rewards(group: argparse._ArgumentGroup) -> None:
         help="how rows get to the server: grpc, from the host; callback, from a JAX operation"
         " (default: %(default)s)",
     )
+
+
+def _add_missing_rewards(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
     add(
         "--on-failed-row",
         default="mask",
@@ -143,6 +148,20 @@ def _add_rewards(group: argparse._ArgumentGroup) -> None:
         default=0.25,
         metavar="F",
         help="share of failed rows in a step above which the run ends (default: %(default)g)",
+    )
+    add(
+        "--on-reward-outage",
+        default="stop",
+        metavar="RULE",
+        help="no rewards from a server in --reward-timeout: stop, or wait and send the same rows"
+        " again (default: %(default)s)",
+    )
+    add(
+        "--outage-timeout",
+        type=float,
+        default=3600.0,
+        metavar="S",
+        help="longest wait in such an outage in seconds; then the run ends (default: %(default)g)",
     )
 
 

@@ -38,6 +38,7 @@ from trainer.global_rollout import GlobalRollout
 from trainer.in_process import InProcessReward
 from trainer.metrics import Metrics, length_metrics, reward_metrics
 from trainer.micro_batches import cut, merge_local, row_ids_of
+from trainer.outages import OutagePolicy, StoppedWaiting
 from trainer.paths.choose import check_reward_fns, make_path
 from trainer.paths.path import SampledPart, StepRewards
 from trainer.prompt_share import PromptShare
@@ -89,6 +90,8 @@ class ShardedLearner(AgreedTraining):
         agreement_timeout_s: float = 600.0,
         on_failed_row: str = "mask",
         max_failed_fraction: float = 0.25,
+        on_reward_outage: str = "stop",
+        outage_timeout_s: float = 3600.0,
         completion_prefix: str = "",
         on_step: Callable[[StepReport], None] | None = None,
         dump_rollouts: Path | None = None,
@@ -113,6 +116,10 @@ class ShardedLearner(AgreedTraining):
             on_failed_row: "mask", "value=X" or "abort", see `trainer.failures.FailurePolicy`.
             max_failed_fraction: share of the rows of a step, or of an evaluation, without a reward
                 above which the run ends.
+            on_reward_outage: "stop" or "wait": when a reward server can't be reached, can't score
+                or gives no rewards in its client's `timeout_s`, all processes end, or wait and
+                send the same rows again.
+            outage_timeout_s: longest such wait, in seconds; then the run ends.
             completion_prefix: text that the chat template puts before each completion.
             on_step: called on every process with the result of each sampling call.
             dump_rollouts: file of this process for its rows and their rewards, see `trainer.dump`.
@@ -126,6 +133,7 @@ class ShardedLearner(AgreedTraining):
         check_reward_fns(reward_path, reward_fns, score_on)
         check_setup(rl_cluster, algo_config, metric_fns, data)
         policy = FailurePolicy(on_failed_row=on_failed_row, max_failed_fraction=max_failed_fraction)
+        outages = OutagePolicy(on_reward_outage=on_reward_outage, outage_timeout_s=outage_timeout_s)
         self._check_algorithm(rl_cluster, algo_config, policy)
         # A list of its own: Tunix's DAPO appends to it.
         own = reward_fns if isinstance(reward_fns, RewardClient) else list(reward_fns)
@@ -143,6 +151,8 @@ class ShardedLearner(AgreedTraining):
             "`reward_path`": reward_path,
             "`agreement_timeout_s`": agreement_timeout_s,
             "`completion_prefix`": completion_prefix,
+            "`on_reward_outage`": on_reward_outage,
+            "`outage_timeout_s`": outage_timeout_s,
         }
         self._replicated = data == "replicated"
         self._share = PromptShare(
@@ -188,6 +198,8 @@ class ShardedLearner(AgreedTraining):
             self._path,
             agreement=self._agreement,
             policy=policy,
+            outages=outages,
+            stop_reason=lambda: self._stop_reason,
             fingerprint=codec.tokenizer_fingerprint(rl_cluster.tokenizer),
         )
 
@@ -234,6 +246,9 @@ class ShardedLearner(AgreedTraining):
         except StopIteration:  # by which Tunix ends the last step, perhaps a shorter one
             self._judge(failed)
             raise
+        except StoppedWaiting as stopped:
+            self._on_stop(str(stopped))
+            raise StopIteration from stopped
         self._judge(failed)
 
     def _prepare_data(self, *args: Any, mode: Mode = Mode.TRAIN, **keywords: Any) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainer import codec
+from trainer.calls import countdown
 from trainer.codec import LocalRollouts, RowRewards
 from trainer.errors import RewardError, ScoringFailed
 from trainer.submission import Handle
@@ -78,8 +79,30 @@ class OpRows:
 
         Rows that were not put, or not sent, are failed with status MISSING.
         """
+        try:
+            return self.wait(row_ids, None)
+        finally:
+            with self._lock:
+                for row_id in row_ids:
+                    self._rows.pop(row_id % _ID_RANGE, None)
+
+    def retry(self, row_ids: Sequence[int], timeout_s: float) -> None:
+        """Sends rows of calls that failed as a whole again, with so many seconds from now."""
+        calls = [row.call for row in self._find(np.array(row_ids, np.int64)).values()]
+        for call in {id(call): call for call in calls if call is not None}.values():
+            call.retry(timeout_s)
+
+    def wait(
+        self, row_ids: Sequence[int], timeout_s: float | None
+    ) -> tuple[RowRewards | None, Exception | None]:
+        """Waits for rows, and keeps them; see `take`.
+
+        Raises:
+            TimeoutError: they are not there within `timeout_s`.
+        """
+        left_s = countdown(timeout_s)
         with self._lock:
-            found = [self._rows.pop(row_id % _ID_RANGE, None) for row_id in row_ids]
+            found = [self._rows.get(row_id % _ID_RANGE) for row_id in row_ids]
         parts, error = [], None
         pairs = zip(row_ids, found, strict=True)
         for _, run in itertools.groupby(pairs, lambda pair: id(pair[1] and pair[1].call)):
@@ -88,7 +111,7 @@ class OpRows:
                 message = "the row was not put before the operation ran"
                 parts.append(codec.no_rewards(self._names, ids, MISSING, message))
                 continue
-            rewards, failure = rows[0].call.result()
+            rewards, failure = rows[0].call.result(left_s())
             error = error or failure
             parts.append(codec.select_rewards(rewards, [row.place for row in rows], ids))
         return codec.concatenate(parts) if parts else None, error
@@ -135,7 +158,7 @@ class OpRows:
 
     def _find(self, row_ids: NDArray[np.int64]) -> dict[int, _Row]:
         with self._lock:
-            rows = [self._rows.get(row_id) for row_id in row_ids.tolist()]
+            rows = [self._rows.get(row_id % _ID_RANGE) for row_id in row_ids.tolist()]
         return {at: row for at, row in enumerate(rows) if row is not None}
 
 
@@ -160,22 +183,35 @@ class _Call:
         except Exception as error:  # noqa: BLE001 - it would end the process inside the JAX runtime
             self._error = error
 
-    def result(self) -> tuple[RowRewards, Exception | None]:
-        """Waits for the rewards; also the error if the call failed as a whole."""
+    def result(self, timeout_s: float | None = None) -> tuple[RowRewards, Exception | None]:
+        """Waits for the rewards; also the error if the call failed as a whole.
+
+        Raises:
+            TimeoutError: they are not there within `timeout_s`.
+        """
         with self._lock:
             if self._rewards is None:
-                self._rewards = self._wait()
+                self._rewards = self._wait(timeout_s)
             return self._rewards, self._error
 
-    def _wait(self) -> RowRewards:
+    def retry(self, timeout_s: float) -> None:
+        """Sends the rows again if the call failed as a whole after it was sent."""
+        with self._lock:
+            if self._error is not None and self._handle is not None:
+                self._handle.retry(timeout_s)
+                self._rewards = self._error = None
+
+    def _wait(self, timeout_s: float | None) -> RowRewards:
         try:
-            rewards = self._handle.result() if self._handle is not None else None
+            rewards = self._handle.result(timeout_s) if self._handle is not None else None
             if rewards is not None and rewards.reward_fns != self._names:
                 raise ScoringFailed(  # noqa: TRY301
                     f"the reward functions must stay {self._names}, got {rewards.reward_fns}."
                     " Start the reward server with the same rewards file.",
                     reason="BAD_RESPONSE",
                 )
+        except TimeoutError:  # only with a timeout, which no callback has
+            raise
         except Exception as error:  # noqa: BLE001 - as above
             rewards, self._error = None, error
         if rewards is not None:

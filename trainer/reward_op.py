@@ -105,6 +105,34 @@ class RewardOp:
         empty = np.empty((len(ids), 0), np.int32)
         self._host.put(LocalRollouts(row_ids=ids, completion_ids=empty, **fields))
 
+    def wait(self, row_ids: Sequence[int], timeout_s: float | None = None) -> RowRewards | None:
+        """Waits for rows of this process, which are kept: for `retry`, or to be taken.
+
+        Args:
+            row_ids: the rows.
+            timeout_s: longest wait in seconds; None waits for the end of their calls.
+
+        Returns:
+            As `take`.
+
+        Raises:
+            RewardError: of a call that failed as a whole.
+            TimeoutError: they are not there within `timeout_s`.
+        """
+        rewards, error = self._host.wait([int(row_id) for row_id in row_ids], timeout_s)
+        if error is not None:
+            raise error
+        return rewards
+
+    def retry(self, row_ids: Sequence[int], timeout_s: float) -> None:
+        """Sends rows of calls that failed as a whole again; `finish` then has to run again, too.
+
+        Args:
+            row_ids: rows of this process.
+            timeout_s: seconds from now for their rewards.
+        """
+        self._host.retry([int(row_id) for row_id in row_ids], timeout_s)
+
     def take(self, row_ids: Sequence[int], *, strict: bool = False) -> RowRewards | None:
         """Removes rows of this process and returns what became of them.
 

@@ -211,6 +211,8 @@ def _run(config: RunConfig, stopper: _Stopper) -> str:
             agreement_timeout_s=config.agreement_timeout,
             on_failed_row=config.on_failed_row,
             max_failed_fraction=config.max_failed_fraction,
+            on_reward_outage=config.on_reward_outage,
+            outage_timeout_s=config.outage_timeout,
             on_step=progress.on_step,
             dump_rollouts=config.out / f"rollouts-{jax.process_index()}.jsonl"
             if config.dump_rollouts

@@ -64,6 +64,8 @@ class RunConfig:
         reward_timeout: longest wait for the rewards of a batch, retries included, in seconds.
         on_failed_row: "mask", "value=X" or "abort", see `trainer.failures.FailurePolicy`.
         max_failed_fraction: share of failed rows in a step above which the run ends.
+        on_reward_outage: "stop" or "wait", see `trainer.outages.OutagePolicy`.
+        outage_timeout: longest wait in an outage of the rewards, in seconds.
         checkpoint_dir: folder of checkpoints that all processes share; a run goes on from the
             last one in it. None keeps none.
         checkpoint_every: steps between checkpoints.
@@ -93,6 +95,8 @@ class RunConfig:
     reward_timeout: float = 300.0
     on_failed_row: str = "mask"
     max_failed_fraction: float = 0.25
+    on_reward_outage: str = "stop"
+    outage_timeout: float = 3600.0
     checkpoint_dir: Path | None = None
     checkpoint_every: int = 10
     log_level: str = "WARNING"
@@ -128,15 +132,16 @@ class RunConfig:
             raise ValueError(f"--steps must be >= 1, got {self.steps}.")
         if not 0 <= self.seed < 2**31:
             raise ValueError(f"--seed must be in [0, 2**31), got {self.seed}.")
-        for name in ("agreement_timeout", "reward_timeout", "reward_start_timeout"):
+        for name in (
+            *("agreement_timeout", "reward_timeout", "reward_start_timeout"),
+            "outage_timeout",
+        ):
             if not 0 < getattr(self, name) < math.inf:
                 flag = name.replace("_", "-")
                 raise ValueError(f"--{flag} must be > 0 seconds, got {getattr(self, name)}.")
         if self.checkpoint_every < 1:
             raise ValueError(f"--checkpoint-every must be >= 1, got {self.checkpoint_every}.")
-        FailurePolicy(
-            on_failed_row=self.on_failed_row, max_failed_fraction=self.max_failed_fraction
-        )
+        self._check_rewards()
         self._check_peers()
 
     def load_recipe(self) -> Recipe:
@@ -161,6 +166,15 @@ class RunConfig:
             "tls_key": self.reward_tls_key,
             "token_file": self.reward_token_file,
         }
+
+    def _check_rewards(self) -> None:
+        FailurePolicy(
+            on_failed_row=self.on_failed_row, max_failed_fraction=self.max_failed_fraction
+        )
+        if self.on_reward_outage not in ("stop", "wait"):
+            raise ValueError(
+                f"--on-reward-outage must be stop or wait, got {self.on_reward_outage!r}."
+            )
 
     def _check_peers(self) -> None:
         peers = (self.coordinator, self.num_processes, self.process_id)

@@ -14,13 +14,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainer import codec
+from trainer.calls import countdown
 
 
 class Handle(Protocol):
     """Rewards of some rows that are on their way."""
 
-    def result(self) -> codec.RowRewards | None:
-        """Waits for them; None if there are no rows."""
+    def result(self, timeout_s: float | None = None) -> codec.RowRewards | None:
+        """Waits for them; None if there are no rows. TimeoutError: ask again."""
+        ...
+
+    def retry(self, timeout_s: float) -> None:
+        """Sends again what has no answer, with so many seconds from now."""
         ...
 
 
@@ -52,19 +57,34 @@ class Submission:
         """The rows that were made, in the order of sending."""
         return codec.concatenate_rollouts(self._parts)
 
-    def result(self) -> codec.RowRewards | None:
+    def result(self, timeout_s: float | None = None) -> codec.RowRewards | None:
         """Waits for the rewards of all parts, in the order of sending.
+
+        Args:
+            timeout_s: longest wait in seconds; None waits for their end.
 
         Returns:
             The rewards, or None if no row was sent.
 
         Raises:
             Exception: what kept rows from being sent, or a RewardError.
+            TimeoutError: they are not there within `timeout_s`; ask again.
         """
         if self._error is not None:
             raise self._error
-        parts = [part for handle in self._handles if (part := handle.result()) is not None]
+        left_s = countdown(timeout_s)
+        waited = [handle.result(left_s()) for handle in self._handles]
+        parts = [part for part in waited if part is not None]
         return codec.concatenate(parts) if parts else None
+
+    def retry(self, timeout_s: float) -> None:
+        """Sends again what has no answer.
+
+        Args:
+            timeout_s: seconds from now for the rewards.
+        """
+        for handle in self._handles:
+            handle.retry(timeout_s)
 
     def in_held_order(self, values: NDArray[np.float32], owned_shards: int) -> NDArray[np.float32]:
         """Puts rows [b, C] from the order of sending into that of the process's shards."""

@@ -115,8 +115,7 @@ class AgreedTraining(rl_learner.RLLearner):
         except Exception as error:
             trainer = self.rl_cluster.actor_trainer
             alone = self._agreement.process_count == 1
-            micro_batches = trainer.config.get_with_default("gradient_accumulation_steps", 1)
-            if not (alone or raised_together(error)) or trainer.iter_steps % micro_batches:
+            if not (alone or raised_together(error)) or self._in_mid_update:
                 raise
             saved = Attempt(self._save_and_wait)
             try:
@@ -127,6 +126,13 @@ class AgreedTraining(rl_learner.RLLearner):
                 if saved.value:
                     logger.warning("saved a last checkpoint updates=%d", trainer.train_steps)
             raise
+
+    @property
+    def _in_mid_update(self) -> bool:
+        """Whether gradients of some micro-batches of an update are in the optimizer's state."""
+        trainer = self.rl_cluster.actor_trainer
+        micro_batches = trainer.config.get_with_default("gradient_accumulation_steps", 1)
+        return bool(trainer.iter_steps % micro_batches)
 
     def _save_and_wait(self) -> bool:
         for trainer in trainers_of(self.rl_cluster):
@@ -160,6 +166,9 @@ class AgreedTraining(rl_learner.RLLearner):
         self._stopped = reason
 
     def _save_last_checkpoint(self) -> None:
+        if self._stopped and self._in_mid_update:  # in an outage between two micro-batches
+            logger.warning("no last checkpoint: stopped in mid-update")
+            return
         save_last_checkpoint(
             self.rl_cluster.actor_trainer,
             global_step=self.rl_cluster.global_steps,

@@ -17,8 +17,8 @@ def main() -> int:
     from trainer import cli, client
 
     class Handle(client.RewardHandle):
-        def result(self) -> Any:
-            rewards = super().result()
+        def result(self, timeout_s: float | None = None) -> Any:
+            rewards = super().result(timeout_s)
             if rewards is not None:
                 reasons = collections.Counter(failure.status for failure in rewards.failures)
                 rows = [row for call in self._calls for row in call.request.rollouts.row_ids]

@@ -4,10 +4,13 @@
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import os
 import random
 import signal
+import subprocess
+import threading
 import time
 from pathlib import Path
 
@@ -16,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import orbax.checkpoint as ocp
+import psutil
 from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
@@ -174,6 +178,20 @@ def whole(array, mesh):
     return np.asarray(out)
 
 
+def lose_server(servers, number, restart_after_s):
+    """Kills a server; starts it again after a while, if it is to be."""
+    command = psutil.Process(servers[number]).cmdline()
+    os.kill(servers[number], signal.SIGKILL)
+
+    def restart():
+        started = subprocess.Popen(command)
+        servers[number] = started.pid
+        atexit.register(started.kill)
+
+    if restart_after_s is not None:
+        threading.Timer(restart_after_s, restart).start()
+
+
 def train(process, endpoint, scenario):
     """Trains for some steps; returns tokens, rewards, advantages, norms and parameters."""
 
@@ -199,7 +217,7 @@ def train(process, endpoint, scenario):
         if report.step == scenario.get("die_at") and process in scenario["die"]:
             os.kill(os.getpid(), signal.SIGKILL)
         if report.step == scenario.get("lose_server_at") and process == 0:
-            os.kill(scenario["servers"][1], signal.SIGKILL)
+            lose_server(scenario["servers"], 1, scenario.get("restart_after_s"))
         if report.step == scenario.get("stop_at") and process in scenario["stop"]:
             learner.request_stop("a test")
 
@@ -222,6 +240,8 @@ def train(process, endpoint, scenario):
         agreement_timeout_s=scenario.get("agreement_timeout_s", 60),
         on_failed_row=own("policies", scenario.get("on_failed_row", "mask")),
         max_failed_fraction=scenario.get("max_failed_fraction", 0.5),
+        on_reward_outage=scenario.get("on_reward_outage", "stop"),
+        outage_timeout_s=own("outage_timeouts_s", scenario.get("outage_timeout_s", 300)),
         on_step=on_step,
         drop_long_prompts=scenario.get("drop", False),
         dump_rollouts=Path(scenario["dump"], f"rollouts-{process}.jsonl")

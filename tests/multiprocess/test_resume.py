@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.multiprocess, pytest.mark.timeout(1800)]
 
 STEPS = 6
+WAITS = {"lose_server_at": 1, "reward_timeout_s": 3, "on_reward_outage": "wait"}
 TWICE = {"iterations": 2, "beta": 0.1, "steps": 3}
 
 
@@ -52,6 +53,9 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> Broken:
         run("nothing left", "die"),
         run("whole twice", **TWICE),
         run("after stop twice", "twice", **TWICE),
+        run("outage", **WAITS, restart_after_s=8, outage_timeout_s=300),
+        run("outage, callback", **WAITS, restart_after_s=8, path="callback"),
+        run("long outage", "long", **WAITS, restart_after_s=25, outage_timeout_s=4),
         run("no server", lose_server_at=1, reward_timeout_s=5),
     ]
     return Broken(at, launch(folder / "1", 2, first, 600), launch(folder / "2", 2, second, 800))
@@ -103,6 +107,27 @@ def test_lost_server_stops_all(broken: Broken) -> None:
     assert "process 1 failed at 'rewards of step 2 (train)': Unavailable: " in errors[0]
     assert "/s1" in errors[0]
     assert "reward-server serve --listen" in errors[0]
+
+
+@pytest.mark.parametrize("name", ["outage", "outage, callback"])
+def test_an_outage_that_is_waited_for_changes_nothing(broken: Broken, name: str) -> None:
+    """A server killed in a run and started again later: rewards and parameters as without it."""
+    for process in (0, 1):
+        whole, waited = broken.second.of("whole", process), broken.second.of(name, process)
+        for what in ("steps", "rewards", "tokens", "advantages", "row_ids", "losses", "params"):
+            assert waited[what] == whole[what], what
+        log = broken.second.logs[process]
+        assert "reward outage, all processes wait outage_timeout_s=300 processes=[1]" in log
+        assert "rewards of step 2 (train): the reward outage is over waited_s=" in log
+
+
+def test_a_longer_outage_stops_all_with_a_checkpoint(broken: Broken) -> None:
+    """At the bound the error is that of a server that stays away; what was trained is saved."""
+    errors = [broken.second.raw("long outage", process)["error"] for process in (0, 1)]
+    assert errors[0] == errors[1]
+    assert "process 1 failed at 'rewards of step 2 (train)': Unavailable: " in errors[0]
+    for process in (0, 1):
+        assert "saved a last checkpoint updates=2" in broken.second.logs[process]
 
 
 def test_process_that_dies_is_named(tmp_path: Path) -> None:

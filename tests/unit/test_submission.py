@@ -32,8 +32,9 @@ class Handle:
     def __init__(self, sent: LocalRollouts) -> None:
         self._totals = sent.row_ids.astype(np.float32)
 
-    def result(self) -> RowRewards | None:
+    def result(self, timeout_s: float | None = None) -> RowRewards | None:
         """Rewards, None without rows, as of a process that owns none."""
+        del timeout_s
         t = self._totals
         if not len(t):
             return None
@@ -47,6 +48,9 @@ class Handle:
             queue_s=0.0,
             total_s=0.0,
         )
+
+    def retry(self, timeout_s: float) -> None:
+        """Has its answer."""
 
 
 @pytest.mark.parametrize(

@@ -137,10 +137,14 @@ class _Gathered:
         self._request = request
         self._answer = answer
 
-    def result(self) -> codec.RowRewards | None:
-        """Waits for them."""
+    def result(self, timeout_s: float | None = None) -> codec.RowRewards | None:
+        """Waits for them, until the functions have ended."""
+        del timeout_s
         response = self._answer()
         return codec.decode_response(self._request, response) if response.row_ids else None
+
+    def retry(self, timeout_s: float) -> None:
+        """Does nothing: no server is asked that could be away."""
 
 
 def _joined(responses: Sequence[reward_pb2.ScoreRolloutsResponse]) -> bytes:

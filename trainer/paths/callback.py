@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from trainer import codec
 from trainer.agreement import Attempt
 from trainer.arrays import RowArrays
+from trainer.calls import countdown
 from trainer.client import RewardClient
 from trainer.codec import LocalRollouts, RowRewards
 from trainer.paths import CALLBACK
@@ -80,6 +81,7 @@ class CallbackRewards:
         self._parts: list[tuple[SampledPart, Attempt]] = []
         self._started: list[tuple[jax.Array, jax.Array]] = []
         self._packed: list[jax.Array] = []
+        self._stale = False
 
     def send(self, part: SampledPart) -> None:
         """Starts the program, also when this process's rows can't be put: all processes do."""
@@ -102,18 +104,34 @@ class CallbackRewards:
             [part.owned_rollouts(self._arrays) for part, _ in self._parts]
         )
 
-    def result(self) -> RowRewards | None:
-        """Runs the second programs, see `StepRewards.result`."""
-        self._packed = jax.block_until_ready([self._finish(*part) for part in self._started])
+    def result(self, timeout_s: float | None = None) -> RowRewards | None:
+        """Runs the second programs, see `StepRewards.result`; after `retry` the host waits."""
+        if not self._stale:
+            self._run_finish()
+        left_s = countdown(timeout_s)
         put = [rows.get() for _, rows in self._parts]
-        taken = [self._op.take(rows.row_ids.tolist(), strict=True) for rows in put]
-        parts = [rewards for rewards in taken if rewards is not None]
+        waited = [self._op.wait(rows.row_ids.tolist(), left_s()) for rows in put]
+        parts = [rewards for rewards in waited if rewards is not None]
         return codec.concatenate(parts) if parts else None
+
+    def retry(self, timeout_s: float) -> None:
+        """Sends again what has no answer, see `StepRewards.retry`."""
+        self._stale = True
+        for _, rows in self._parts:
+            self._op.retry(rows.get().row_ids.tolist(), timeout_s)
+
+    def _run_finish(self) -> None:
+        self._packed = jax.block_until_ready([self._finish(*part) for part in self._started])
+        self._stale = False
 
     def contributions(self, values: NDArray[np.float32], sizes: list[int]) -> list[jax.Array]:
         """Cuts what is on the device already, see `StepRewards.contributions`."""
         del values
         arrays = self._arrays
+        if self._stale:
+            self._run_finish()
+        for _, rows in self._parts:
+            self._op.take(rows.get().row_ids.tolist())
         packed = arrays.join_each_shard(self._packed)
         parts = arrays.layout.merged_parts(sizes)
         return [arrays.part_of_each_shard(packed, part)[None] for part in parts]

@@ -42,9 +42,13 @@ class HostRewards:
         """The rows that were sent."""
         return self._parts.rollouts
 
-    def result(self) -> RowRewards | None:
+    def result(self, timeout_s: float | None = None) -> RowRewards | None:
         """Waits for their rewards, see `StepRewards.result`."""
-        return self._parts.result()
+        return self._parts.result(timeout_s)
+
+    def retry(self, timeout_s: float) -> None:
+        """Sends again what has no answer, see `StepRewards.retry`."""
+        self._parts.retry(timeout_s)
 
     def contributions(self, values: NDArray[np.float32], sizes: list[int]) -> list[jax.Array]:
         """Puts the values of each micro-batch on the device, see `StepRewards.contributions`."""

@@ -65,14 +65,28 @@ class StepRewards(Protocol):
         """The rows of this process that were sent, in the order of sending."""
         ...
 
-    def result(self) -> RowRewards | None:
+    def result(self, timeout_s: float | None = None) -> RowRewards | None:
         """Waits for the rewards of the rows that this process owns, in the order of sending.
+
+        Args:
+            timeout_s: longest wait in seconds after `retry`; None waits for their end.
 
         Returns:
             The rewards, or None if the process owns no row.
 
         Raises:
             Exception: what kept rows from being sent, or a RewardError.
+            TimeoutError: they are not there within `timeout_s`; ask again.
+        """
+        ...
+
+    def retry(self, timeout_s: float) -> None:
+        """Sends again, after an outage, what has no answer: the same rows with the same ids.
+
+        All processes call it, also those that have their rewards, after they agreed to.
+
+        Args:
+            timeout_s: seconds from now for the rewards.
         """
         ...
 
