@@ -120,6 +120,30 @@ def test_the_gradient_is_that_without_the_row(
     assert any(np.abs(leaf).max() > 1e-4 for leaf in got[1])
 
 
+def test_the_gradient_of_ppo_is_that_without_the_row(mesh: Mesh, model: nnx.Module) -> None:
+    """Of the policy, with advantages of each token."""
+    dice = np.random.default_rng(2)
+    masked = rows(mesh, np.array([True, False, True, True]))
+    masked |= {
+        name: jnp.asarray(dice.normal(size=(4, 4)), jnp.float32)
+        for name in ("advantages", "returns", "old_values")
+    }
+    without = {name: value[KEPT] for name, value in masked.items()}
+    got, want = (
+        loss_and_gradient(
+            model,
+            algo_core.ppo_policy_loss_fn,
+            ppo_learner.TrainExample(**arrays),
+            ppo_learner.PPOConfig(),
+        )
+        for arrays in (masked, without)
+    )
+    assert got[0] == pytest.approx(want[0], rel=1e-5)
+    for mine, other in zip(got[1], want[1], strict=True):
+        np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-6)
+    assert any(np.abs(leaf).max() > 1e-4 for leaf in got[1])
+
+
 @pytest.mark.parametrize("algorithm", ["grpo", "gspo-token", "ppo"])
 def test_a_batch_without_any_reward_teaches_nothing(
     mesh: Mesh, model: nnx.Module, algorithm: str
