@@ -7,8 +7,10 @@ Tunix saves and restores model, optimizer and step counts; what it leaves to oth
 
 from __future__ import annotations
 
+import errno
 import functools
 import logging
+import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -78,6 +80,23 @@ def save_last_checkpoint(trainer: Any, *, global_step: int, lora: bool) -> None:
             force=True,
             custom_metadata={**trainer.custom_checkpoint_metadata(), "global_step": global_step},
         )
+
+
+def make_folder(folder: Path) -> None:
+    """Makes the root of the checkpoints, before Orbax waits there for the other processes.
+
+    Raises:
+        OSError: it can't be made or written in; the message says why.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, "not writable")
+    except OSError as error:
+        raise OSError(
+            f"--checkpoint-dir must be a folder that every process can write in, got {folder}:"
+            f" {error.strerror or error}. Choose another one, or change its owner."
+        ) from error
 
 
 def cannot_restore(folder: Path, error: Exception) -> str:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import sys
@@ -22,18 +23,20 @@ from tunix.rl.rollout.base_rollout import RolloutConfig
 from tunix.sft import hooks
 
 from trainer import peers
-from trainer.agreement import Agreement
+from trainer.agreement import Agreement, Attempt
 from trainer.algorithms import ShardedDAPOLearner, ShardedDrGRPOLearner, ShardedGRPOLearner
 from trainer.client import RewardClient
 from trainer.json_lines import write_json
 from trainer.progress import Progress
 from trainer.recipes.recipe import RecipeError
-from trainer.resume import cannot_restore
+from trainer.resume import cannot_restore, make_folder
 from trainer.rollout import ShardedRollout
 from trainer.run_config import ConfigError
 from trainer.run_settings import check_settings, versions
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from jax.sharding import Mesh
 
     from trainer.recipes.recipe import Recipe, Settings
@@ -165,7 +168,17 @@ def run(config: RunConfig) -> str:
     with agreement.guarded(lambda: "grpo-train"):
         settings = {**config.shared(), **versions()}
         agreement.exchange("start of grpo-train", settings, check_settings)
+        if config.checkpoint_dir is not None:
+            made = Attempt(functools.partial(_make_folder, config.checkpoint_dir))
+            agreement.all_ok("the folder of the checkpoints", made.error)
         return _run(config, stopper)
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        make_folder(folder)
+    except OSError as error:
+        raise ConfigError(str(error)) from error
 
 
 def _run(config: RunConfig, stopper: _Stopper) -> str:

@@ -8,10 +8,11 @@ import types
 from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
+import pytest
 from flax import nnx
 from tunix.sft.checkpoint_manager import CheckpointManager
 
-from trainer.resume import save_in_turn
+from trainer.resume import make_folder, save_in_turn
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,3 +51,13 @@ def test_a_checkpoint_begins_when_the_other_is_written(tmp_path: Path) -> None:
     for manager in managers:
         manager.close()
         assert manager.latest_step() == 3
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    """A file in its place: with the flag, the folder, what the system said and the remedy."""
+    (tmp_path / "file").touch()
+    for folder, cause in (("file", "File exists"), ("file/inside", "Not a directory")):
+        with pytest.raises(OSError, match=rf"^--checkpoint-dir must .*{folder}: {cause}. Choose"):
+            make_folder(tmp_path / folder)
+    make_folder(tmp_path / "new" / "one")
+    assert (tmp_path / "new" / "one").is_dir()
