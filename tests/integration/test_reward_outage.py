@@ -56,7 +56,7 @@ class Job:
         self._jobs = [Coordination(c, p, len(services)) for p, c in enumerate(services)]
         self._clients = [
             stack.enter_context(
-                contextlib.closing(RewardClient(f"unix:{folder}/s{process}", timeout_s=2))
+                contextlib.closing(RewardClient(f"unix:{folder}/s{process}", timeout_s=5))
             )
             for process in range(len(services))
         ]
@@ -116,12 +116,12 @@ def test_all_wait_and_have_the_rewards_of_the_same_rows(job, tmp_path, caplog):
     job.servers[BROKEN].end(signal.SIGKILL)
     with ThreadPoolExecutor() as threads:
         results = threads.submit(waiting)
-        service.until(lambda: "waiting in a reward outage waited_s=5" in caplog.text)
+        service.until(lambda: re.search(r"outage waited_s=(8|9|\d\d) left_s", caplog.text))
         job.serve(BROKEN)
         packed = results.result(60)
     alike = {p.values.tobytes() for p in packed}
     assert len(alike) == 1
-    assert packed[BROKEN].wait_s > 5
+    assert packed[BROKEN].wait_s > 8
     assert "all processes wait outage_timeout_s=60 processes=[1] cause=Unavailable: " in caplog.text
     assert caplog.text.count("the step: the reward outage is over") == len(packed)
     sent = set(re.findall(rf"/s{BROKEN} request_id=([^ ]+)", caplog.text))
@@ -140,7 +140,7 @@ def test_without_rewards_all_stop(job, rule):
         assert isinstance(result, ProcessesDisagree)
         assert f"process {BROKEN} failed at 'the step': Unavailable: " in str(result)
         waited_s = float(re.search(r"attempts in ([\d.]+) s", str(result))[1])
-        assert (waited_s > 5) == (rule == "wait")
+        assert (waited_s > 7) == (rule == "wait")
     assert results[BROKEN].__cause__.outage
 
 
