@@ -127,7 +127,8 @@ class ChildProcess:
         """Makes what the child needs, and starts it."""
         functions = len(spec.rewards.functions)
         self._folder = tempfile.mkdtemp(prefix="reward-child-")
-        undo.callback(shutil.rmtree, self._folder, ignore_errors=True)
+        # Still empty then. `rmtree` would need a descriptor, of which there may be none.
+        undo.callback(os.rmdir, self._folder)
         self._socket, theirs = socket.socketpair()
         undo.callback(self._socket.close)
         with theirs:

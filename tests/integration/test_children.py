@@ -22,6 +22,7 @@ import pytest
 
 from reward_server import children, shared_memory
 from reward_server.batch import RowStatus, StartError, WorkersUnavailable
+from reward_server.child_process import ChildProcess, ChildSpec
 from reward_server.config import PoolConfig, Probe, RewardsConfig
 from reward_server.pool import Pool
 from tests.integration import pools, service
@@ -141,12 +142,11 @@ async def test_no_descriptors_left(tokenizer, tmp_path, quick, monkeypatch):
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         with open(os.devnull, "rb") as lowest_free:  # noqa: ASYNC230, PTH123
             number = lowest_free.fileno()
-        for child in pool._children:
-            child.kill()
-            await child.exited.wait()
-        del child
         resource.setrlimit(resource.RLIMIT_NOFILE, (number, hard))
         try:
+            for child in list(pool._children):
+                child.kill()
+            del child
             await service.happened(lambda: pool._children._failures > 3)
             reason = pool.problem
         finally:
@@ -157,6 +157,29 @@ async def test_no_descriptors_left(tokenizer, tmp_path, quick, monkeypatch):
         gc.collect()
         assert not collections.Counter(descriptors()) - collections.Counter(open_before)
         assert len(list(tmp_path.iterdir())) == 2
+
+
+async def test_no_folder_left(tokenizer, tmp_path, monkeypatch):
+    """A child for which not one descriptor is left leaves no folder either."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    rewards = RewardsConfig(functions=(pools.fn("length"),))
+    spec = ChildSpec(
+        rewards=rewards,
+        tokenizer_path=str(tokenizer),
+        max_rows=1,
+        max_async_rows=1,
+        max_data_bytes=2**30,
+    )
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with open(os.devnull, "rb") as lowest_free:  # noqa: ASYNC230, PTH123
+        number = lowest_free.fileno()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (number, hard))
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            ChildProcess(spec, on_frame=print, on_exit=print)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert list(tmp_path.iterdir()) == []
 
 
 NO_PROCESSES = """
