@@ -16,6 +16,13 @@ from reward_server.reward_fns.arithmetic import arithmetic as right
 # Of 10,000 rows.
 RATES = {"raise": 60, "none": 40, "exit": 6, "kill": 6, "hang": 3}
 _JOURNAL = os.environ.get("CHAOS_JOURNAL", os.devnull)
+# While this file is there no child process can load the functions.
+BREAK = Path(os.environ.get("CHAOS_BREAK", "/nonexistent"))
+# What a worker with other parameters pays, if it is asked.
+OTHER_FACTOR = 1000.0
+
+if BREAK.exists():
+    raise OSError("made to fail")
 
 
 def fate(step: int, prompt: str, completion: str) -> str:
@@ -30,7 +37,12 @@ def fate(step: int, prompt: str, completion: str) -> str:
 
 
 def arithmetic(
-    prompts: list[str], completions: list[str], answer: list[str], step: int, **_: Any
+    prompts: list[str],
+    completions: list[str],
+    answer: list[str],
+    step: int,
+    factor: float = 1.0,
+    **_: Any,
 ) -> list[float | None]:
     """Rewards the right integer, unless the row's fate is another; writes a line for each run."""
     kind = fate(step, prompts[0], completions[0])
@@ -46,7 +58,7 @@ def arithmetic(
         os.kill(os.getpid(), signal.SIGKILL)
     if kind == "hang":
         re.match(r"(a+)+$", "a" * 64 + "b")
-    return right(prompts, completions, answer)
+    return [factor * reward for reward in right(prompts, completions, answer)]
 
 
 EXAMPLE = {"prompt": "1+1=", "completion": "2", "columns": {"answer": "2"}}

@@ -2,8 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains in two processes while servers and workers are killed, stalled and fed nonsense.
 
-`make chaos` runs the long form. Ends with a table and writes summary.json; the exit code is 1 if
-a row was lost or came twice, or a process was left behind.
+First one trainer fails between two exchanges, which must end both; started again they go on from
+where they were, under faults. `make chaos` runs the long form. Ends with a table and writes
+summary.json; the exit code is 1 if a row was lost or came twice, was scored with other parameters,
+or a process was left behind.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ from shardward.v1 import reward_pb2, reward_pb2_grpc
 
 from deploy.local.nodes import free_port
 from tests.chaos.faults import Faults
+from tests.chaos.reward_fns import OTHER_FACTOR
 from tests.chaos.services import MARK, Service, Watch, left_behind
+from tests.chaos.train import FAILURE
 from trainer import recipes
 
 PROCESSES = 2
@@ -36,11 +40,15 @@ REWARDS = f"""
 [[reward]]
 fn = "{FUNCTIONS}:arithmetic"
 timeout_s = 1.0
+params = {{ factor = 1.0 }}
 
 [[reward]]
 fn = "integer_format"
 weight = 0.2
 """
+# After this step the trainer of the last process fails; all end within so many seconds.
+FAILS_AT = 2
+_ALL_END_S = 30.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,8 +81,12 @@ def run(job: Job) -> dict[str, Any]:
     for old in job.out.glob("*.log"):
         old.unlink()
     journal = job.out / "executions.log"
-    environment = {MARK: mark, "CHAOS_JOURNAL": str(journal.resolve())}
     with tempfile.TemporaryDirectory(prefix="chaos-") as name:
+        environment = {
+            MARK: mark,
+            "CHAOS_JOURNAL": str(journal.resolve()),
+            "CHAOS_BREAK": f"{name}/broken",
+        }
         summary = _run(job, Path(name), environment)
     executed = collections.Counter(journal.read_text().split())
     journal.unlink()
@@ -88,6 +100,8 @@ def _run(job: Job, folder: Path, environment: dict[str, str]) -> dict[str, Any]:
     recipe = recipes.load("tiny")
     rewards = folder / "rewards.toml"
     rewards.write_text(REWARDS)
+    other = folder / "other.toml"
+    other.write_text(REWARDS.replace("factor = 1.0", f"factor = {OTHER_FACTOR}"))
     files = ("--tokenizer", str(recipe.tokenizer_dir))
     addresses = [f"unix:{folder}/worker{i}" for i in range(WORKERS)]
     endpoints = [f"unix:{folder}/server{i}" for i in range(PROCESSES)]
@@ -111,10 +125,22 @@ def _run(job: Job, folder: Path, environment: dict[str, str]) -> dict[str, Any]:
         )
         for i, endpoint in enumerate(endpoints)
     ]
-    faults = Faults(servers, endpoints, workers, seed=job.seed, every_s=job.every_s)
+    faults = Faults(
+        *(servers, endpoints, workers),
+        other_rewards=other,
+        broken=folder / "broken",
+        seed=job.seed,
+        every_s=job.every_s,
+    )
     services = [*workers, *servers]
+    (job.out / "metrics.jsonl").unlink(missing_ok=True)
     with Watch(services):
         _wait_for(endpoints)
+        with _trainers(
+            job, endpoints, folder, {**environment, "CHAOS_FAILS_AT": str(FAILS_AT)}
+        ) as failing:
+            _wait_for_failure(failing, job)
+        _forget_from(FAILS_AT + 1, folder)
         with _trainers(job, endpoints, folder, environment) as trainers:
             metrics = job.out / "metrics.jsonl"
             _wait(trainers, job.timeout_s, lambda: metrics.exists() and metrics.stat().st_size)
@@ -133,13 +159,13 @@ def _trainers(
     """The training processes; none is left when the context ends."""
     coordinator = f"127.0.0.1:{free_port()}"
     flags = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
-    (job.out / "metrics.jsonl").unlink(missing_ok=True)
     trainers = [
         Service(
             f"trainer {i}",
             [
                 *("tests.chaos.train", "--reward-endpoint", endpoint, "--recipe", "tiny"),
                 *("--steps", str(job.steps), "--mesh", "fsdp=2,tp=2", "--out", str(job.out)),
+                *("--checkpoint-dir", str(folder / "checkpoints"), "--checkpoint-every", "1000"),
                 *("--coordinator", coordinator, "--num-processes", str(PROCESSES)),
                 *("--process-id", str(i)),
             ],
@@ -155,6 +181,33 @@ def _trainers(
         for trainer in trainers:
             trainer.process.kill()
             trainer.join(10)
+
+
+def _wait_for_failure(trainers: list[Service], job: Job) -> None:
+    """Waits until all have ended for what one of them raised."""
+    deadline = time.monotonic() + job.timeout_s
+    while all(trainer.process.poll() is None for trainer in trainers):
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"no trainer failed within {job.timeout_s:g} s; see their logs.")
+        time.sleep(0.1)
+    for i, trainer in enumerate(trainers):
+        trainer.join(_ALL_END_S)
+        log = (job.out / f"trainer-{i}.log").read_text()
+        if trainer.process.returncode <= 0 or FAILURE not in log:
+            raise RuntimeError(f"{trainer.name} did not end with the error of the other:\n{log}")
+
+
+def _forget_from(step: int, folder: Path) -> None:
+    """Drops the outcomes of steps that the trainers, started again, have to repeat."""
+    for file in (folder / f"rows{i}" for i in range(PROCESSES)):
+        lines = file.read_text().splitlines(keepends=True)
+        first = step * _rows_per_step()
+        file.write_text("".join(line for line in lines if min(json.loads(line)["rows"]) < first))
+
+
+def _rows_per_step() -> int:
+    settings = recipes.load("tiny").settings
+    return settings.prompts_per_step * settings.num_generations
 
 
 def _wait(trainers: list[Service], timeout_s: float, until: Any = None) -> list[int]:
@@ -185,14 +238,14 @@ def _wait_for(endpoints: list[str]) -> None:
 def _summary(
     job: Job, faults: Faults, folder: Path, memory: dict[str, list[int]]
 ) -> dict[str, Any]:
-    settings = recipes.load("tiny").settings
-    expected = job.steps * settings.prompts_per_step * settings.num_generations
+    expected = job.steps * _rows_per_step()
     lines = [
         json.loads(line)
         for i in range(PROCESSES)
         for line in (folder / f"rows{i}").read_text().splitlines()
     ]
     rows = collections.Counter(row for line in lines for row in line["rows"])
+    highest = max(line["highest"] for line in lines)
     masked: collections.Counter[str] = collections.Counter()
     for line in lines:
         masked.update(line["reasons"])
@@ -207,6 +260,7 @@ def _summary(
         "rows_masked": dict(sorted(masked.items())),
         "rows_lost": expected - len(rows),
         "rows_twice": sum(count - 1 for count in rows.values()),
+        "highest_reward": highest,
         # The first step compiles.
         "longest_stall_s": max(step["step_s"] for step in steps[1:]),
         "median_step_s": sorted(step["step_s"] for step in steps)[len(steps) // 2],
@@ -215,10 +269,11 @@ def _summary(
 
 
 def is_good(summary: dict[str, Any]) -> bool:
-    """Whether every row had one outcome and nothing was left."""
+    """Whether every row had one outcome, a right one, and nothing was left."""
     outcomes = summary["rows_scored"] + sum(summary["rows_masked"].values())
     zeros = ("rows_lost", "rows_twice", "left_behind_processes")
-    return outcomes == summary["rows_expected"] and not any(summary[key] for key in zeros)
+    right = outcomes == summary["rows_expected"] and summary["highest_reward"] < OTHER_FACTOR
+    return right and not any(summary[key] for key in zeros)
 
 
 def _print(summary: dict[str, Any]) -> None:

@@ -21,6 +21,9 @@ MARK = "CHAOS_RUN"
 class Service:
     """A process of the job.
 
+    Attributes:
+        arguments: after `python -m`, from its next start on.
+
     Args:
         name: for the table.
         arguments: after `python -m`.
@@ -39,7 +42,7 @@ class Service:
         restarts: bool = True,
     ) -> None:
         self.name = name
-        self._arguments = arguments
+        self.arguments = arguments
         self._log = folder / f"{name.replace(' ', '-')}.log"
         self._environment = environment
         self._restarts = restarts
@@ -53,7 +56,7 @@ class Service:
         self.first_rss_bytes = 0
         with self._log.open("ab") as log:
             return subprocess.Popen(
-                [sys.executable, "-m", *self._arguments],
+                [sys.executable, "-m", *self.arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -81,6 +84,17 @@ class Service:
             return False
         self.process.send_signal(number)
         return True
+
+    def kill_children(self) -> bool:
+        """Kills all that it has started, not itself; says whether there were any."""
+        try:
+            children = psutil.Process(self.process.pid).children(recursive=True)
+        except psutil.Error:
+            return False
+        for child in children:
+            with contextlib.suppress(psutil.Error):
+                child.kill()
+        return bool(children)
 
     def stop(self) -> None:
         """Asks it to end; `join` waits."""

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.multiprocess, pytest.mark.timeout(1800)]
 
 
 def test_no_row_is_lost_or_comes_twice(tmp_path: Path) -> None:
-    """Two processes train to the end while servers and workers die; nothing is left behind."""
+    """Two processes train to the end, after an error of one, while servers and workers die."""
     job = chaos.Job(steps=40, seed=1, every_s=0.7, timeout_s=800, out=tmp_path / "chaos")
     summary = chaos.run(job)
     assert chaos.is_good(summary), summary
