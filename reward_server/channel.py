@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from shardward import targets
+
 MAX_MESSAGE_BYTES = 64 * 2**20
 KEEPALIVE_TIME_MS = 30_000
 KEEPALIVE_TIMEOUT_MS = 10_000
@@ -21,6 +23,7 @@ _SIZES = (
 )
 
 CLIENT_OPTIONS = (
+    *targets.OPTIONS,
     *_SIZES,
     ("grpc.keepalive_time_ms", KEEPALIVE_TIME_MS),
     ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),

@@ -4,13 +4,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from typing import Any
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from shardward import addresses
+from shardward import addresses, targets
 from shardward.v1 import reward_pb2, reward_pb2_grpc, scoring_pb2, scoring_pb2_grpc, types_pb2
 
 from reward_server.channel import CLIENT_OPTIONS
@@ -29,39 +30,19 @@ def check(address: str, credentials: ClientCredentials, timeout_s: float) -> str
 
     Raises:
         Unreachable: it does not answer in time, or is not serving.
-        ConfigError: the address has another form, or what is there refuses these credentials.
+        ConfigError: the address has another form, its socket is another user's, or what is there
+            refuses these credentials.
     """
     # Only here may a name stand for several.
     if rule := addresses.broken_rule(address.removeprefix("dns:///")):
         raise ConfigError(f"`ADDR` must be {rule}, got {address!r}.")
     credentials.check_address(address)
-    tls = credentials.for_channel()
-    if tls is None:
-        channel = grpc.insecure_channel(address, CLIENT_OPTIONS)
-    else:
-        channel = grpc.secure_channel(address, tls, CLIENT_OPTIONS)
-    deadline = time.monotonic() + timeout_s
-
-    def ask(call: Callable[..., Any], request: Any) -> Any:
-        # Waiting in gRPC would end without the cause.
-        failed: grpc.RpcError | None = None
-        while True:
-            left = max(deadline - time.monotonic(), 0.01)
-            try:
-                return call(request, timeout=left, metadata=credentials.metadata)
-            except grpc.RpcError as error:
-                final = error.code() != grpc.StatusCode.UNAVAILABLE
-                if failed and error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
-                    raise failed from error  # it says more
-                if final or left <= _RETRY_S or credentials.explain(error.details() or "", address):
-                    raise
-                failed = error
-            time.sleep(_RETRY_S)
-
-    with channel:
+    with contextlib.closing(_Calls(address, credentials, timeout_s)) as calls:
         try:
-            health = ask(health_pb2_grpc.HealthStub(channel).Check, health_pb2.HealthCheckRequest())
-            info = _info(channel, ask)
+            health = calls.ask(health_pb2_grpc.HealthStub, "Check", health_pb2.HealthCheckRequest())
+            info = _info(calls)
+        except targets.Refused as error:
+            raise ConfigError(f"{address} was not called: {error}") from error
         except grpc.RpcError as error:
             raise _problem(error, address, credentials, timeout_s) from error
     if health.status != health_pb2.HealthCheckResponse.SERVING:
@@ -70,16 +51,53 @@ def check(address: str, credentials: ClientCredentials, timeout_s: float) -> str
     return _describe(address, info)
 
 
-def _info(channel: grpc.Channel, ask: Callable[..., Any]) -> types_pb2.ServiceInfo:
+class _Calls:
+    """Calls to an address until its time is over."""
+
+    def __init__(self, address: str, credentials: ClientCredentials, timeout_s: float) -> None:
+        self._address, self._credentials = address, credentials
+        self._deadline = time.monotonic() + timeout_s
+        self._tls = credentials.for_channel()
+        self._dialler = targets.Dialler(address, self._dial)
+        self.close = self._dialler.close
+
+    def _dial(self, target: str) -> grpc.Channel:
+        if self._tls is None:
+            return grpc.insecure_channel(target, CLIENT_OPTIONS)
+        return grpc.secure_channel(target, self._tls, CLIENT_OPTIONS)
+
+    def ask(self, stub: Callable[[grpc.Channel], Any], method: str, request: Any) -> Any:
+        """Calls a method of a stub again and again while nothing answers.
+
+        Waiting in gRPC would end without the cause.
+        """
+        failed: grpc.RpcError | None = None
+        while True:
+            left = max(self._deadline - time.monotonic(), 0.01)
+            call = getattr(stub(self._dialler.channel()), method)
+            try:
+                return call(request, timeout=left, metadata=self._credentials.metadata)
+            except grpc.RpcError as error:
+                final = error.code() != grpc.StatusCode.UNAVAILABLE
+                if failed and error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
+                    raise failed from error  # it says more
+                hopeless = self._credentials.explain(error.details() or "", self._address)
+                if final or left <= _RETRY_S or hopeless:
+                    raise
+                failed = error
+            time.sleep(_RETRY_S)
+
+
+def _info(calls: _Calls) -> types_pb2.ServiceInfo:
     info: types_pb2.ServiceInfo
     try:
-        stub = reward_pb2_grpc.RewardServiceStub(channel)
-        info = ask(stub.GetInfo, reward_pb2.RewardServiceGetInfoRequest()).info
+        request = reward_pb2.RewardServiceGetInfoRequest()
+        info = calls.ask(reward_pb2_grpc.RewardServiceStub, "GetInfo", request).info
     except grpc.RpcError as error:
         if error.code() != grpc.StatusCode.UNIMPLEMENTED:
             raise
-        scoring = scoring_pb2_grpc.ScoringServiceStub(channel)
-        info = ask(scoring.GetInfo, scoring_pb2.ScoringServiceGetInfoRequest()).info
+        asked = scoring_pb2.ScoringServiceGetInfoRequest()
+        info = calls.ask(scoring_pb2_grpc.ScoringServiceStub, "GetInfo", asked).info
     return info
 
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 import grpc
 from shardward.addresses import is_local
 from shardward.changes import changes
+from shardward.targets import Refused
 from shardward.v1 import types_pb2
 
 from reward_server import discovery
@@ -193,7 +194,7 @@ class Membership:
         self._unlisted = ""
         for address in addresses:
             if address not in self._by_address:
-                worker = self._by_address[address] = RemoteWorker(address, self._channel(address))
+                worker = self._by_address[address] = RemoteWorker(address, self._dial)
                 worker.keeper = asyncio.create_task(self._keep(worker))
         for address, worker in list(self._by_address.items()):
             if worker.listed and address not in addresses:
@@ -206,19 +207,19 @@ class Membership:
                 logger.info("worker left address=%s reason=no longer listed", address)
         self._on_change()
 
-    def _channel(self, address: str) -> grpc.aio.Channel:
+    def _dial(self, target: str) -> grpc.aio.Channel:
         tls = self._credentials.for_channel()
         if tls is None:
-            if self._credentials.token and not is_local(address):
+            if self._credentials.token and not is_local(target):
                 logger.warning(
-                    "token is sent without TLS address=%s: pass --workers-tls-ca", address
+                    "token is sent without TLS address=%s: pass --workers-tls-ca", target
                 )
-            return grpc.aio.insecure_channel(address, CLIENT_OPTIONS)
+            return grpc.aio.insecure_channel(target, CLIENT_OPTIONS)
         options: tuple[tuple[str, str | int], ...] = CLIENT_OPTIONS
         if self._discovery.host is not None:
             # Its addresses are dialled, but the certificate holds its name.
             options = (*options, ("grpc.default_authority", self._discovery.host))
-        return grpc.aio.secure_channel(address, tls, options)
+        return grpc.aio.secure_channel(target, tls, options)
 
     async def _keep(self, worker: RemoteWorker) -> None:
         """Meets a worker whenever it can be used, and leaves it when it falls silent."""
@@ -263,9 +264,13 @@ class Membership:
 
     async def _meet(self, worker: RemoteWorker) -> None:
         try:
+            await worker.connect()
             info = await worker.ask(timeout_s=INFO_TIMEOUT_S, metadata=self._credentials.metadata)
         except grpc.aio.AioRpcError as error:
             self._unmet(worker.address, error)
+            return
+        except Refused as error:
+            self._refuse(worker.address, str(error))
             return
         if state := self._state(info):
             self._note(worker.address, state)

@@ -8,9 +8,11 @@ import asyncio
 import contextlib
 import dataclasses
 import time
+from collections.abc import Callable
 
 import grpc
 from shardward.addresses import cause
+from shardward.targets import Target
 from shardward.v1 import scoring_pb2, scoring_pb2_grpc, types_pb2
 
 from reward_server.pieces import RoutedCall
@@ -35,7 +37,7 @@ class RemoteWorker:
 
     Attributes:
         address: where it is.
-        channel: to it alone.
+        dial: makes a channel to it, from the text of a target.
         slots: pieces that it can work on at a time; 0 until it has been met.
         info: what it said it is, or None while it can't be used.
         listed: whether it is to get new rows; one that is not ends those it has.
@@ -46,7 +48,7 @@ class RemoteWorker:
     """
 
     address: str
-    channel: grpc.aio.Channel
+    dial: Callable[[str], grpc.aio.Channel]
     slots: int = 0
     info: types_pb2.ServiceInfo | None = None
     listed: bool = True
@@ -55,10 +57,25 @@ class RemoteWorker:
     heard: float = 0.0
     rest_until: float = 0.0
     keeper: asyncio.Task[None] | None = None
+    _target: Target | None = dataclasses.field(init=False, default=None)
+    _channel: grpc.aio.Channel | None = dataclasses.field(init=False, default=None)
 
-    def __post_init__(self) -> None:
-        """Makes the stub."""
-        self.stub = scoring_pb2_grpc.ScoringServiceStub(self.channel)
+    async def connect(self) -> None:
+        """Makes its channel; makes it anew if another socket lies there and no piece is under way.
+
+        Raises:
+            shardward.targets.Refused: it is another user's.
+        """
+        if self._target is not None and (self.pieces or not self._target.replaced):
+            return
+        target = Target(self.address)
+        await self._hang_up()
+        self._target, self._channel = target, self.dial(target.text)
+
+    @property
+    def stub(self) -> scoring_pb2_grpc.ScoringServiceStub:
+        """Of its channel; there is one once it has been met."""
+        return scoring_pb2_grpc.ScoringServiceStub(self._channel)
 
     @property
     def usable(self) -> bool:
@@ -112,7 +129,8 @@ class RemoteWorker:
     @property
     def broken(self) -> bool:
         """Whether there is no connection to it; asking the channel costs nothing."""
-        return self.channel.get_state() is not grpc.ChannelConnectivity.READY
+        assert self._channel is not None
+        return self._channel.get_state() is not grpc.ChannelConnectivity.READY
 
     async def close(self) -> None:
         """Closes the channel."""
@@ -120,7 +138,14 @@ class RemoteWorker:
             self.keeper.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self.keeper
-        await self.channel.close()
+        await self._hang_up()
+
+    async def _hang_up(self) -> None:
+        if self._channel is not None:
+            await self._channel.close()
+        if self._target is not None:
+            self._target.close()
+        self._channel = self._target = None
 
 
 def reason(error: grpc.RpcError) -> str:

@@ -8,18 +8,25 @@ import dataclasses
 import logging
 import math
 import random
-import threading
 import time
 from typing import TYPE_CHECKING, Any
 
 import grpc
+from shardward.targets import Refused
 
-from trainer.errors import RewardError, cause, from_rpc_error, is_retryable, status_details
+from trainer.connection import Closed, Connection
+from trainer.errors import (
+    SOCKET_OWNER,
+    RewardError,
+    Unavailable,
+    cause,
+    from_rpc_error,
+    is_retryable,
+    status_details,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    from trainer.credentials import ClientCredentials
 
 logger = logging.getLogger(__name__)
 
@@ -42,22 +49,18 @@ class Call:
     """One request and its retries, all with the same bytes. It is sent when it is made.
 
     Attributes:
-        method: of the stub.
+        connection: to the server.
+        method: name of a method of the service.
         request: what to send.
-        endpoint: address, for messages.
         timeout_s: seconds from now for an answer, retries included.
-        closed: set when the client is closed.
-        credentials: what to show the server.
         request_id: its id, or "".
         row_ids: global ids of its rows; empty if it has none.
     """
 
-    method: grpc.UnaryUnaryMultiCallable[Any, Any]
+    connection: Connection
+    method: str
     request: Any
-    endpoint: str
     timeout_s: float
-    closed: threading.Event
-    credentials: ClientCredentials
     request_id: str = ""
     row_ids: Sequence[int] = ()
     _started: float = dataclasses.field(init=False)
@@ -91,7 +94,8 @@ class Call:
             except grpc.FutureTimeoutError:
                 self._notice("waiting for an answer")
             except grpc.RpcError as error:
-                self._check_open()
+                if self.connection.closed.is_set():
+                    raise self._closed() from None
                 delay_s = status_details(error).retry_after_s
                 latest_s = self._left_s() - _LAST_TRY_S
                 if delay_s is None:
@@ -100,7 +104,7 @@ class Call:
                     raise self._error(error) from error
                 self._failure = cause(error)
                 self._notice(f"retrying after {error.code().name}")
-                self.closed.wait(delay_s)
+                self.connection.closed.wait(delay_s)
                 backoff_s = min(backoff_s * 2, _MAX_BACKOFF_S)
                 self._send()
             if time.monotonic() >= until:
@@ -120,27 +124,28 @@ class Call:
         before.cancel()  # it has the deadline of before
 
     def _send(self) -> None:
-        self._check_open()
         self._attempts += 1
         try:
-            self._future = self.method.future(
-                self.request,
-                timeout=max(self._left_s(), 0.001),
-                metadata=self.credentials.metadata,
+            self._future = self.connection.send(
+                self.method, self.request, timeout_s=max(self._left_s(), 0.001)
             )
-        except ValueError:  # gRPC's word for a channel that was closed a moment ago
-            self._check_open()
-            raise
-
-    def _check_open(self) -> None:
-        if self.closed.is_set():
-            raise RewardError(
-                f"the call {self.request_id or 'GetInfo'} to the reward server at {self.endpoint}"
-                " ended: the client was closed."
-                " Close it after the last rewards.",
-                reason="CLIENT_CLOSED",
+        except Closed:
+            raise self._closed() from None
+        except Refused as error:
+            raise Unavailable(
+                f"the reward server at {self.connection.endpoint} was not called: {error}",
+                reason=SOCKET_OWNER,
                 request_id=self.request_id,
-            )
+            ) from error
+
+    def _closed(self) -> RewardError:
+        return RewardError(
+            f"the call {self.request_id or self.method} to the reward server at"
+            f" {self.connection.endpoint} ended: the client was closed."
+            " Close it after the last rewards.",
+            reason="CLIENT_CLOSED",
+            request_id=self.request_id,
+        )
 
     def _left_s(self) -> float:
         return self._started + self.timeout_s - time.monotonic()
@@ -148,13 +153,13 @@ class Call:
     def _error(self, error: grpc.RpcError) -> RewardError:
         return from_rpc_error(
             error,
-            endpoint=self.endpoint,
+            endpoint=self.connection.endpoint,
             request_id=self.request_id,
             row_ids=self.row_ids,
             attempts=self._attempts,
             waited_s=time.monotonic() - self._started,
             earlier=self._failure,
-            credentials=self.credentials,
+            credentials=self.connection.credentials,
         )
 
     def _notice(self, event: str) -> None:
@@ -167,7 +172,7 @@ class Call:
         if not self.row_ids:
             logger.warning(
                 "waiting for the reward server endpoint=%s waited_s=%.0f left_s=%.0f failure=%s",
-                self.endpoint,
+                self.connection.endpoint,
                 now - self._started,
                 self._left_s(),
                 self._failure or "none",
@@ -176,7 +181,7 @@ class Call:
         logger.warning(
             "%s endpoint=%s request_id=%s rows=%s waited_s=%.0f left_s=%.0f attempts=%d failure=%s",
             event,
-            self.endpoint,
+            self.connection.endpoint,
             self.request_id,
             f"{self.row_ids[0]}..{self.row_ids[-1]}",
             now - self._started,

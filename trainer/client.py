@@ -14,14 +14,13 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-import grpc
-from shardward.addresses import is_local
 from shardward.changes import changes
-from shardward.v1 import reward_pb2, reward_pb2_grpc, types_pb2
+from shardward.v1 import reward_pb2, types_pb2
 
 from trainer import codec, text_rewards
 from trainer.calls import Call, countdown
-from trainer.config import MAX_MESSAGE_BYTES, RewardClientConfig
+from trainer.config import RewardClientConfig
+from trainer.connection import Connection
 from trainer.credentials import ClientCredentials
 from trainer.errors import REWARD_FNS_CHANGED, InvalidRequest, RewardError, ScoringFailed
 
@@ -29,24 +28,6 @@ logger = logging.getLogger(__name__)
 
 # For a server that has just refused a call.
 _ASK_TIMEOUT_S = 5.0
-_CHANNEL_OPTIONS = (
-    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-    # Servers refuse compressed messages and send none.
-    ("grpc.compression_enabled_algorithms_bitset", 1),
-    # A dead connection is found within 20 s, also late in a long call: gRPC would stop after two
-    # pings. Servers allow one every 5 s.
-    ("grpc.keepalive_time_ms", 10_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
-    ("grpc.http2.max_pings_without_data", 0),
-    ("grpc.initial_reconnect_backoff_ms", 200),
-    ("grpc.max_reconnect_backoff_ms", 2_000),
-    # The longest wait for a connection; the next attempt may meet a server that was restarted.
-    ("grpc.min_reconnect_backoff_ms", 5_000),
-    ("grpc.dns_min_time_between_resolutions_ms", 2_000),
-    # Login nodes export http_proxy, which gRPC would use even for local addresses.
-    ("grpc.enable_http_proxy", 0),
-)
 
 
 class RewardClient:
@@ -81,26 +62,7 @@ class RewardClient:
         self._info = types_pb2.ServiceInfo()
         self._calls = itertools.count(1)
         self._lock = threading.Lock()
-        self._closed = threading.Event()
-        self._channel: grpc.Channel | None = None
-
-    def _stub(self) -> reward_pb2_grpc.RewardServiceStub:
-        # The channel is made late: a client may be built before JAX forks or initialises.
-        if self._channel is None:
-            self._channel = self._open()
-        return reward_pb2_grpc.RewardServiceStub(self._channel)
-
-    def _open(self) -> grpc.Channel:
-        endpoint, tls = self.config.endpoint, self._credentials.for_channel()
-        if tls is not None:
-            return grpc.secure_channel(endpoint, tls, _CHANNEL_OPTIONS)
-        if self._credentials.token and not is_local(endpoint):
-            logger.warning("token is sent without TLS endpoint=%s: pass tls_ca", endpoint)
-        return grpc.insecure_channel(endpoint, _CHANNEL_OPTIONS)
-
-    def _connection(self) -> tuple[reward_pb2_grpc.RewardServiceStub, threading.Event]:
-        with self._lock:
-            return self._stub(), self._closed
+        self._connection = Connection(endpoint, self._credentials)
 
     def connect(self, *, fingerprint: str = "") -> types_pb2.ServiceInfo:
         """Waits for the server and checks that it decodes with the same tokenizer.
@@ -114,7 +76,7 @@ class RewardClient:
             The server's functions and limits.
 
         Raises:
-            Unavailable: no server within connect_timeout_s.
+            Unavailable: no server within connect_timeout_s, or another user's.
             InvalidRequest: it has another tokenizer or token, or other functions than when this
                 client first asked.
         """
@@ -137,14 +99,11 @@ class RewardClient:
         return info
 
     def _ask(self, timeout_s: float) -> types_pb2.ServiceInfo:
-        stub, closed = self._connection()
         call = Call(
-            method=stub.GetInfo,
+            connection=self._connection,
+            method="GetInfo",
             request=reward_pb2.RewardServiceGetInfoRequest(),
-            endpoint=self.config.endpoint,
             timeout_s=timeout_s,
-            closed=closed,
-            credentials=self._credentials,
         )
         response: reward_pb2.RewardServiceGetInfoResponse = call.result()
         return response.info
@@ -174,11 +133,11 @@ class RewardClient:
 
         Raises:
             ValueError: a column can't be sent.
+            Unavailable: another user's socket lies at the endpoint.
         """
         batch = f"{self._run}/{rollouts.step}/{self.process_index}/{next(self._calls)}"
         deadline = time.monotonic() + self.config.timeout_s
-        stub, closed = self._connection()
-        began = self._info
+        connection, began = self._connection, self._info
         calls = []
         lengths = codec.completion_lengths(rollouts.completion_ids, rollouts.end_token_ids)
         columns = codec.encode_columns(rollouts, _columns_of(self._info))
@@ -198,12 +157,10 @@ class RewardClient:
             )
             calls.append(
                 Call(
-                    method=stub.ScoreRollouts,
+                    connection=connection,
+                    method="ScoreRollouts",
                     request=request,
-                    endpoint=self.config.endpoint,
                     timeout_s=deadline - time.monotonic(),
-                    closed=closed,
-                    credentials=self._credentials,
                     request_id=request.request_id,
                     row_ids=request.rollouts.row_ids,
                 )
@@ -235,11 +192,9 @@ class RewardClient:
     def close(self) -> None:
         """Closes the channel; calls under way end at once with an error."""
         with self._lock:
-            channel, self._channel = self._channel, None
-            self._closed.set()
-            self._closed = threading.Event()
-        if channel is not None:
-            channel.close()
+            before = self._connection
+            self._connection = Connection(before.endpoint, self._credentials)
+        before.close()
 
 
 def _columns_of(info: types_pb2.ServiceInfo) -> frozenset[str] | None:
@@ -280,7 +235,8 @@ class RewardHandle:
             The rewards in row order, or None if no row was sent.
 
         Raises:
-            Unavailable: the server could not be reached until the deadline.
+            Unavailable: the server could not be reached until the deadline, or another user's
+                socket lies at the endpoint now.
             DeadlineExceeded: the rewards did not come in time.
             InvalidRequest: the server refused the request, or has other functions than when the
                 run began.

@@ -26,6 +26,7 @@ _BROKEN = re.compile(
 )
 
 REWARD_FNS_CHANGED = "REWARD_FNS_CHANGED"
+SOCKET_OWNER = "SOCKET_OWNER"
 _REMEDIES = {
     grpc.StatusCode.RESOURCE_EXHAUSTED: (
         ". Lower call_bytes, or shorten the longest row and its columns."
@@ -57,7 +58,7 @@ class InvalidRequest(RewardError):  # noqa: N818 - the boundary that failed, as 
 
 
 class Unavailable(RewardError):  # noqa: N818
-    """No reward server answers at the endpoint."""
+    """No reward server answers at the endpoint, or the socket there is another user's."""
 
 
 class DeadlineExceeded(RewardError):  # noqa: N818

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import socket
 import subprocess
@@ -11,6 +12,7 @@ import sys
 from pathlib import Path
 
 import grpc
+from shardward import targets
 from shardward.v1 import reward_pb2, reward_pb2_grpc
 
 from deploy.local.processes import Processes
@@ -109,8 +111,10 @@ def is_ready(address: str) -> bool:
 
 def rows_scored(address: str) -> int:
     """Asks a reward server how many rows it has scored."""
-    with grpc.insecure_channel(address, [("grpc.enable_http_proxy", 0)]) as channel:
-        stub = reward_pb2_grpc.RewardServiceStub(channel)
+    options = (*targets.OPTIONS, ("grpc.enable_http_proxy", 0))
+    dialler = targets.Dialler(address, lambda target: grpc.insecure_channel(target, options))
+    with contextlib.closing(dialler):
+        stub = reward_pb2_grpc.RewardServiceStub(dialler.channel())
         response = stub.GetInfo(reward_pb2.RewardServiceGetInfoRequest(), timeout=10)
         rows: int = response.info.rows_scored
         return rows

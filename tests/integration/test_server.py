@@ -23,7 +23,7 @@ from reward_server.channel import (
 from reward_server.config import PoolConfig, RewardsConfig
 from reward_server.pool import Pool
 from tests.integration import service
-from trainer import client as reward_client
+from trainer import connection
 
 CODE = grpc.StatusCode
 
@@ -358,7 +358,7 @@ async def test_long_calls_outlive_keepalive(tmp_path, tokenizer, pool):
     assert "ping" in error.details().lower()
 
 
-@pytest.mark.parametrize("options", [CLIENT_OPTIONS, reward_client._CHANNEL_OPTIONS])
+@pytest.mark.parametrize("options", [CLIENT_OPTIONS, connection._OPTIONS])
 def test_keepalive_fits_on_both_sides(options):
     """Callers of both hops ping no more often than servers allow, and wait for late answers."""
     client, server = dict(options), dict(SERVER_OPTIONS)
