@@ -42,7 +42,7 @@ demo-smollm2: $(STAMP) ## SmolLM2-135M on a reasoning-gym TASK (basic_arithmetic
 	$(BIN)/python -m deploy.local.demo --processes $(PROCESSES) --recipe smollm2 --task $(TASK) --lora-rank $(LORA) --timeout 14400 --out runs/demo-smollm2
 
 test: $(STAMP) ## tests that need nothing but .venv, about 15 minutes on 2 cores
-	$(BIN)/python -m pytest -n 2 --no-loadscope-reorder -m 'not slow and not slurm and not deploy'
+	$(BIN)/python -m pytest -n 3 --no-loadscope-reorder -m 'not slow and not slurm and not deploy'
 
 test-long: $(STAMP) ## more tests with several JAX processes: options of Tunix, reward paths, LoRA, examples
 	$(BIN)/python -m pytest -m 'multiprocess and slow'

@@ -1,9 +1,9 @@
 # Copyright 2026 The Shardward Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Shares the tests out between two processes of pytest-xdist; ends what they leave in them.
+"""Shares the tests out among the processes of pytest-xdist; ends what they leave in them.
 
-The tests with JAX processes keep both cores busy at times, most others wait for clocks: one
-process has the former, one after the other, while the second has the rest.
+The tests with JAX processes keep both cores busy at times, most others wait for clocks: one of three
+processes has the former, one after the other, while the others share the rest.
 """
 
 from __future__ import annotations

@@ -122,6 +122,8 @@ async def test_temporary_files_go_with_the_child(tokenizer, tmp_path, monkeypatc
     """Each child has a folder of its own for them, which is removed."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     async with pools.running(tokenizer, pools.fn("faulty"), slots=1) as pool:
+        # Both: the child that was idle last gets the next row, so one child gets the two.
+        await service.happened(lambda: pool.children["idle"] == 2)
         assert len(list(tmp_path.iterdir())) == 2
         scores = await pool.score(pools.batch(["litter"]), timeout_s=60)
         (folder,) = (folder for folder in tmp_path.iterdir() if list(folder.iterdir()))

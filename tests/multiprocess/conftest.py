@@ -208,7 +208,7 @@ SCENARIOS = [
         "rollout_micro": 8,
         "logps_micro": 8,
     },
-    {"run": "train", "steps": 3, "batch": 1},
+    {"run": "train", "steps": 3, "batch": 1, "layers": 2},
     {"run": "train", "steps": 5, "mesh": [4, 1]},
     {"run": "train", "steps": 5, "order": [0, 2, 1, 3]},
     {"run": "train", "steps": 2, "eval_every": 1},
@@ -226,12 +226,12 @@ TWO_PROCESS_SCENARIOS = [
     {"run": "agreement", "name": "agreement"},
     {**MICRO, **LOCAL, "name": "values local", "values": True},
     {**LOCAL, "name": "chance", "same_at": [1]},
-    {"run": "train", "name": "beyond, tp apart", "vocab": 33, "steps": 3, "order": [0, 2, 1, 3]},
+    {"run": "train", "name": "beyond, tp apart", "vocab": 34, "steps": 3, "order": [0, 2, 1, 3]},
 ]
 # What the dataset holds: values of all kinds, ids without a token. More of it is in test_data.py.
 DATA = [
     {**MICRO, "name": "values micro", "values": True, "steps": 2},
-    {"run": "train", "name": "beyond", "vocab": 33, "steps": 3},
+    {"run": "train", "name": "beyond", "vocab": 34, "steps": 3},
 ]
 DISAGREEMENTS = [
     {**LOCAL, "name": "bytes", "bad_prompt": [None, "bytes"]},
@@ -279,4 +279,10 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Run:
 @pytest.fixture(scope="session")
 def four(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Four processes with one device each."""
-    return launch(tmp_path_factory.mktemp("four"), 4, SCENARIOS[:5], 800)
+    return launch(tmp_path_factory.mktemp("four"), 4, [SCENARIOS[0], SCENARIOS[2]], 800)
+
+
+@pytest.fixture(scope="session")
+def more_four(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """The same with other scenarios."""
+    return launch(tmp_path_factory.mktemp("more-four"), 4, [SCENARIOS[1], SCENARIOS[3]], 800)

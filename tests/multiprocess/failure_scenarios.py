@@ -38,7 +38,7 @@ def fail_at(process, endpoint, scenario):
     moment = scenario["moment"]
     cluster = make_cluster(
         make_mesh([2, 2]),
-        {"steps": STEPS, "layers": 1, "checkpoint": scenario.get("checkpoint")},
+        {"steps": STEPS, "checkpoint": scenario.get("checkpoint")},
     )
 
     def bad():

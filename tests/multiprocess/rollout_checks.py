@@ -104,13 +104,13 @@ def left_behind():
             use_cluster(mesh, engine, train=engine is ShardedRollout)
             gc.collect()
             out[name].append(sum(x.nbytes for x in jax.live_arrays()))
-    weights = nnx.state(scenarios.make_model(mesh, layers=1), nnx.Param)
+    weights = nnx.state(scenarios.make_model(mesh), nnx.Param)
     return {"live": out, "weights": sum(x.nbytes for x in jax.tree.leaves(weights))}
 
 
 def use_cluster(mesh, engine, *, train):
     """Makes a cluster, samples or trains for a step with it, and drops it."""
-    scenario = {"steps": 1, "layers": 1, "mini": 8, "train_micro": 4}
+    scenario = {"steps": 1, "mini": 8, "train_micro": 4}
     cluster = scenarios.make_cluster(mesh, scenario, engine)
     batch = {"prompts": np.array(scenarios.PROMPTS[:8]), "answer": np.array(scenarios.ANSWERS[:8])}
     if not train:

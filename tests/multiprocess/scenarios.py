@@ -40,7 +40,6 @@ from trainer import (
 )
 from trainer.agreement import Agreement
 from trainer.arrays import RowArrays
-from trainer.recipes import sharded
 
 PROMPTS = [f"{a}+{b}=" for a in range(4) for b in range(4)]
 # Of all kinds that datasets hold, one for each prompt.
@@ -91,7 +90,7 @@ def make_mesh(shape, order=None):
     return Mesh(devices.reshape(shape), ("fsdp", "tp"))
 
 
-def make_model(mesh, seed=0, critic=False, layers=2, vocab_size=32):
+def make_model(mesh, seed=0, critic=False, layers=1, vocab_size=32):
     """A small Qwen3, sharded, the same for every number of processes; as a critic if asked."""
     sharding = qwen3.ShardingConfig.get_default_sharding()
     config = qwen3.ModelConfig(
@@ -110,15 +109,32 @@ def make_model(mesh, seed=0, critic=False, layers=2, vocab_size=32):
     )
 
     def create():
-        model = qwen3.Qwen3(config, rngs=nnx.Rngs(seed))
-        if critic:
-            model = rl_utils.create_critic_model(model)
-            # Tunix's head names no axes. XLA gives it some at the first update; after a restart it
-            # has none again, and sums come in another order.
-            model.lm_head.kernel.set_metadata(out_sharding=("fsdp", None))
-        return model
+        model = qwen3.Qwen3(config, rngs=nnx.Rngs(0))
+        return rl_utils.create_critic_model(model) if critic else model
 
-    return sharded.make(create, mesh)
+    model = nnx.eval_shape(create)
+    if critic:
+        # Tunix's head names no axes. XLA gives it some at the first update; after a restart it
+        # has none again, and sums come in another order.
+        model.lm_head.kernel.set_metadata(out_sharding=("fsdp", None))
+    nnx.update(model, random_weights(nnx.state(model), mesh, seed))
+    return model
+
+
+def random_weights(shapes, mesh, seed):
+    """Weights of these shapes, made by NumPy: to compile their making would take seconds."""
+    dice = np.random.default_rng(seed)
+    specs = nnx.get_partition_spec(shapes)
+
+    def array(leaf, spec):
+        value = dice.normal(size=leaf.shape, scale=(leaf.size / leaf.shape[-1]) ** -0.5)
+        value = value.astype(leaf.dtype) if len(leaf.shape) > 1 else np.ones(leaf.shape, leaf.dtype)
+        while spec and spec[-1] is None:  # as JAX writes them, or the second step compiles again
+            spec = PartitionSpec(*spec[:-1])
+        sharding = NamedSharding(mesh, spec)
+        return jax.make_array_from_callback(leaf.shape, sharding, lambda index: value[index])
+
+    return jax.tree.map(array, shapes, specs)
 
 
 def make_cluster(mesh, scenario, rollout_engine=ShardedRollout, metrics=None):
@@ -147,7 +163,7 @@ def make_cluster(mesh, scenario, rollout_engine=ShardedRollout, metrics=None):
             temperature=scenario.get("temperature", 1.0),
         ),
     )
-    layers = scenario.get("layers", 2)
+    layers = scenario.get("layers", 1)
     return rl_cluster_lib.RLCluster(
         actor=make_model(mesh, layers=layers, vocab_size=scenario.get("vocab", 32)),
         reference=make_model(mesh, seed=scenario.get("reference_seed", 1), layers=layers)

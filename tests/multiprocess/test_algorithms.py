@@ -26,8 +26,8 @@ params = { unit = "characters", clip = false, max_tokens = 4, cache_tokens = 2, 
 MICRO = {"mini": 8, "train_micro": 4, "rollout_micro": 8, "logps_micro": 8}
 TWICE = {"iterations": 2, "steps": 4}  # steps are updates: two for each of two batches
 SHORTER = {"overlong_buffer_length": 3}
-TRAIN = {"run": "train", "steps": 2, "layers": 1, "max_failed_fraction": 0.9}
-METRICS = {"run": "metric_scenarios:metrics", "steps": 2, "layers": 1, "beta": 0.1}
+TRAIN = {"run": "train", "steps": 2, "max_failed_fraction": 0.9}
+METRICS = {"run": "metric_scenarios:metrics", "steps": 2, "beta": 0.1}
 # All rows of the first prompt of a batch of eight fail, and those of the second.
 FAIL_QUARTER = {"never": [0, 1], "max_failed_fraction": 0.25}
 ALGORITHMS = {
@@ -38,8 +38,15 @@ ALGORITHMS = {
     "dapo": {**TWICE, "fail": True},
     "ppo": {**TWICE, "beta": 0.1, "fail": True},
 }
+# Those that share least with GRPO; the others take longer to compile than to differ.
+CORE = ("dapo", "ppo")
+ALL = [pytest.param(name, marks=[] if name in CORE else pytest.mark.slow) for name in ALGORITHMS]
+BY_ALGORITHM = {
+    name: {**TRAIN, "name": name, "algorithm": name, **more} for name, more in ALGORITHMS.items()
+}
+REST = [scenario for name, scenario in BY_ALGORITHM.items() if name not in CORE]
 SCENARIOS = [
-    *({**TRAIN, "name": name, "algorithm": name, **more} for name, more in ALGORITHMS.items()),
+    *(BY_ALGORITHM[name] for name in CORE),
     {**TRAIN, **MICRO, "name": "ppo micro", "algorithm": "ppo", "eval_every": 1},
     {**TRAIN, "name": "no critic", "algorithm": "ppo", "no_critic": True},
     {**TRAIN, "name": "other buffer", "algorithm": "dapo", "overlong": SHORTER},
@@ -78,13 +85,29 @@ CALLS_SCENARIOS = [
     {**TRAIN, **FAIL_QUARTER, "name": "failing whole", "steps": 1},
 ]
 SAME = ("tokens", "advantages", "losses", "rewards", "modes", "failed", "params", "critic")
-TRAINED = [*ALGORITHMS, "ppo micro"]
+TRAINED = [*ALL, "ppo micro"]
 
 
 @pytest.fixture(scope="module")
 def one(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """One process with four devices."""
     return launch(tmp_path_factory.mktemp("one"), 1, ONE_PROCESS_SCENARIOS, 1000, WHOLE_REWARDS)
+
+
+@pytest.fixture(scope="module")
+def rest(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
+    """The other algorithms, in one process and in two."""
+    folder = tmp_path_factory.mktemp("rest")
+    return [launch(folder / str(n), n, REST, 1000, WHOLE_REWARDS) for n in (1, 2)]
+
+
+@pytest.fixture
+def both(request: pytest.FixtureRequest, scenario: str) -> list[Run]:
+    """The runs of a scenario in one process and in two."""
+    if scenario in ALGORITHMS and scenario not in CORE:
+        runs: list[Run] = request.getfixturevalue("rest")
+        return runs
+    return [request.getfixturevalue("one"), request.getfixturevalue("two")]
 
 
 @pytest.fixture(scope="module")
@@ -107,8 +130,9 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 @pytest.mark.parametrize("scenario", TRAINED)
-def test_two_processes_equal_one(one: Run, two: Run, scenario: str) -> None:
+def test_two_processes_equal_one(both: list[Run], scenario: str) -> None:
     """Tokens, rewards, advantages, losses, norms and parameters are the same to the last bit."""
+    one, two = both
     want = one.of(scenario)
     for process in (0, 1):
         for name in SAME:
@@ -117,10 +141,10 @@ def test_two_processes_equal_one(one: Run, two: Run, scenario: str) -> None:
     assert any(norm for loss in want["losses"] for norm in loss["norms"])
 
 
-@pytest.mark.parametrize("scenario", ALGORITHMS)
-def test_rows_without_a_reward_do_not_teach(one: Run, scenario: str) -> None:
+@pytest.mark.parametrize("scenario", ALL)
+def test_rows_without_a_reward_do_not_teach(both: list[Run], scenario: str) -> None:
     """Where rows fail, some but not all, they have advantage 0 and the others have not."""
-    got = one.of(scenario)
+    got = both[0].of(scenario)
     advantages = [np.abs(np.array(a).reshape(len(a), -1)).max(axis=1) for a in got["advantages"]]
     assert all(rows.any() for rows in advantages)
     if ALGORITHMS[scenario].get("fail"):

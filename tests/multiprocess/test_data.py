@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.multiprocess, pytest.mark.timeout(1500)]
 
 SAME = ("tokens", "advantages", "losses", "rewards", "failed", "widths", "params")
 VALUES = {"values": True, "steps": 2}
-BEYOND = {"run": "train", "vocab": 33, "steps": 3}
+BEYOND = {"run": "train", "vocab": 34, "steps": 3}
 EVERYWHERE = [
     {"run": "train", **VALUES, "name": "values"},
     {**MICRO, **VALUES, "name": "values micro"},
@@ -72,7 +72,7 @@ def test_ids_beyond_the_tokenizer_are_scored(one: Run) -> None:
     result = one.of("beyond")
     assert has_no_token(result)
     assert set(result["failed"]) == {0}
-    assert "the model has more token ids than the tokenizer model=33 tokenizer=32" in one.logs[0]
+    assert "the model has more token ids than the tokenizer model=34 tokenizer=32" in one.logs[0]
 
 
 def test_ids_beyond_the_tokenizer_with_tp_across_processes(two: Run) -> None:

@@ -26,12 +26,21 @@ def test_two_processes_equal_one(one: Run, two: Run, scenario: int) -> None:
             assert two.of(scenario, process)[name] == one.of(scenario)[name], name
 
 
-@pytest.mark.parametrize("scenario", [0, 1, 2, 3])
-def test_four_processes_equal_one(one: Run, four: Run, scenario: int) -> None:
+@pytest.mark.parametrize(("number", "scenario"), [(0, 0), (1, 2)])
+def test_four_processes_equal_one(one: Run, four: Run, number: int, scenario: int) -> None:
     """The same with one device per process; tensor parallelism crosses processes here."""
     for process in range(4):
         for name in SAME:
-            assert four.of(scenario, process)[name] == one.of(scenario)[name], name
+            assert four.of(number, process)[name] == one.of(scenario)[name], name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "scenario"), [(0, 1), (1, 3)])
+def test_more_of_four_processes(one: Run, more_four: Run, number: int, scenario: int) -> None:
+    """Several updates of a batch; a group that lies on all processes."""
+    for process in range(4):
+        for name in SAME:
+            assert more_four.of(number, process)[name] == one.of(scenario)[name], name
 
 
 @pytest.mark.parametrize("scenario", [4, 5])

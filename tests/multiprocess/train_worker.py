@@ -13,6 +13,7 @@ import json
 import logging
 import os
 import sys
+import time
 import traceback
 from pathlib import Path
 
@@ -58,11 +59,13 @@ def main() -> None:
     for scenario in plan["scenarios"]:
         run = find(scenario["run"])
         scenario["servers"] = plan["servers"]
+        begun = time.monotonic()
         try:
             result = run(process, plan["endpoints"][process], scenario)
         except Exception as error:  # noqa: BLE001 - reported to the test
             result = {"error": f"{type(error).__name__}: {error}", "trace": traceback.format_exc()}
         # Also of a run that failed: the servers have counted them.
+        result["wall_s"] = time.monotonic() - begun
         result["row_ids"] = list(scenarios.SENT)
         scenarios.SENT.clear()
         results.append(result)
