@@ -4,8 +4,9 @@
 
 What a row costs a server, a worker and its child is measured with real processes; how rows then
 spread over workers is simulated, with the rules of the router: each server sees only its own rows,
-sends to the worker that has the fewest of them, and callers take turns in a worker. Adds "large" to
-bench/scale.json.
+sends to the worker that has the fewest of them, and callers take turns in a worker. The exchanges of
+the training processes run as they are, with a thread for each process (`bench.agreement`). Adds
+"large" to bench/scale.json.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import Any
 import numpy as np
 import psutil
 
-from bench import fleet
+from bench import agreement, fleet
 from bench.scale import OUT
 from reward_server.piece_size import PieceSize
 from trainer import RewardClient
@@ -220,6 +221,8 @@ def main() -> None:
                 f" {mean['queue_mib_of_a_worker']:.1f} MiB in a worker's queue,"
                 f" {mean['worker_main_s']:.2f} s of a worker's main process"
             )
+    large["agreement"] = agreement.measure(PROCESSES, agreement.EXCHANGES)
+    print(agreement.line(large["agreement"]))
     results["large"] = large
     OUT.write_text(json.dumps(results, indent=2) + "\n")
     print(f"{time.perf_counter() - start:.0f} s")

@@ -25,8 +25,11 @@ def main() -> int:
     """Trains; every result goes to CHAOS_ROWS as a line of JSON."""
     import jax
 
+    from tests.multiprocess.train_worker import cache_what_is_compiled
     from trainer import cli, client
     from trainer.progress import Progress
+
+    cache_what_is_compiled()
 
     on_step = Progress.on_step
 

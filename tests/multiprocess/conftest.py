@@ -222,11 +222,9 @@ TWO_PROCESS_SCENARIOS = [
     *SCENARIOS,
     {**LOCAL, "name": "local"},
     {**LOCAL, "name": "copies", "share_of": [0, 0]},
-    {"run": "stock_rollout", "name": "stock"},
     {"run": "agreement", "name": "agreement"},
     {**MICRO, **LOCAL, "name": "values local", "values": True},
     {**LOCAL, "name": "chance", "same_at": [1]},
-    {"run": "train", "name": "beyond, tp apart", "vocab": 34, "steps": 3, "order": [0, 2, 1, 3]},
 ]
 # What the dataset holds: values of all kinds, ids without a token. More of it is in test_data.py.
 DATA = [
@@ -274,6 +272,14 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Run:
         TWO_PROCESS_SCENARIOS + FAILURES + DISAGREEMENTS,
         800,
     )
+
+
+@pytest.fixture(scope="session")
+def more_two(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """The same with other scenarios."""
+    apart = {"run": "train", "name": "beyond", "vocab": 34, "steps": 3, "order": [0, 2, 1, 3]}
+    stock = {"run": "stock_rollout", "name": "stock"}
+    return launch(tmp_path_factory.mktemp("more-two"), 2, [apart, stock], 800)
 
 
 @pytest.fixture(scope="session")

@@ -44,10 +44,13 @@ ALL = [pytest.param(name, marks=[] if name in CORE else pytest.mark.slow) for na
 BY_ALGORITHM = {
     name: {**TRAIN, "name": name, "algorithm": name, **more} for name, more in ALGORITHMS.items()
 }
-REST = [scenario for name, scenario in BY_ALGORITHM.items() if name not in CORE]
+REST = [
+    *(scenario for name, scenario in BY_ALGORITHM.items() if name not in CORE),
+    {**TRAIN, **MICRO, "name": "ppo micro", "algorithm": "ppo", "eval_every": 1},
+    {**TRAIN, "name": "ppo whole", "algorithm": "ppo", "eval_every": 1},
+]
 SCENARIOS = [
     *(BY_ALGORITHM[name] for name in CORE),
-    {**TRAIN, **MICRO, "name": "ppo micro", "algorithm": "ppo", "eval_every": 1},
     {**TRAIN, "name": "no critic", "algorithm": "ppo", "no_critic": True},
     {**TRAIN, "name": "other buffer", "algorithm": "dapo", "overlong": SHORTER},
     *({**METRICS, "name": f"{name} metrics", "algorithm": name} for name in ("grpo", "ppo")),
@@ -57,7 +60,6 @@ CALLS = {"mini": 4, "train_micro": 2, "rollout_micro": 2, "logps_micro": 2, "ste
 SAME_POLICY = {"temperature": 0.7, "reference_seed": 0, "steps": 1}
 ONE_PROCESS_SCENARIOS = [
     *SCENARIOS,
-    {**TRAIN, "name": "ppo whole", "algorithm": "ppo", "eval_every": 1},
     {**TRAIN, "name": "ppo value", "algorithm": "ppo", "fail": True, "on_failed_row": "value=-9"},
     {**TRAIN, "name": "manager", "reward_manager": "agentic-sequence-level"},
     *(
@@ -85,7 +87,7 @@ CALLS_SCENARIOS = [
     {**TRAIN, **FAIL_QUARTER, "name": "failing whole", "steps": 1},
 ]
 SAME = ("tokens", "advantages", "losses", "rewards", "modes", "failed", "params", "critic")
-TRAINED = [*ALL, "ppo micro"]
+TRAINED = [*ALL, pytest.param("ppo micro", marks=pytest.mark.slow)]
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +106,7 @@ def rest(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
 @pytest.fixture
 def both(request: pytest.FixtureRequest, scenario: str) -> list[Run]:
     """The runs of a scenario in one process and in two."""
-    if scenario in ALGORITHMS and scenario not in CORE:
+    if scenario not in CORE:
         runs: list[Run] = request.getfixturevalue("rest")
         return runs
     return [request.getfixturevalue("one"), request.getfixturevalue("two")]
@@ -174,9 +176,10 @@ def test_a_value_for_failed_rows_counts_in_ppo(one: Run) -> None:
     assert rewards[max(rewards)] < rewards[min(rewards)]
 
 
-def test_ppo_whitens_what_was_scored_together(one: Run) -> None:
+@pytest.mark.slow
+def test_ppo_whitens_what_was_scored_together(rest: list[Run]) -> None:
     """Cut in micro-batches the rows of a rollout have the advantages of the whole batch."""
-    micro, whole = one.of("ppo micro"), one.of("ppo whole")
+    micro, whole = rest[0].of("ppo micro"), rest[0].of("ppo whole")
     assert micro["modes"][:2] == whole["modes"][:2] == ["train", "eval"]
     rows = [row for part in micro["advantages"][:2] for row in part]
     np.testing.assert_allclose(rows, whole["advantages"][0], atol=2e-5)
