@@ -4,8 +4,8 @@
 
 What a row costs a server, a worker and its child is measured with real processes; how rows then
 spread over workers is simulated, with the rules of the router: each server sees only its own rows,
-sends to the worker that has the fewest of them, and callers take turns in a worker. The exchanges of
-the training processes run as they are, with a thread for each process (`bench.agreement`). Adds
+sends to the worker that has the fewest of them, and callers take turns in a worker. The exchanges
+of the training processes run as they are, with a thread for each process (`bench.agreement`). Adds
 "large" to bench/scale.json.
 """
 

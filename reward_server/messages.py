@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
+from shardward import answers
 from shardward.v1 import types_pb2
 
 from reward_server import decode
@@ -42,6 +43,7 @@ MAX_MESSAGE_CHARACTERS = 1000
 MAX_ERROR_CHARACTERS = 8 * 2**20
 # Rows take memory beyond their bytes.
 _ROW_BYTES = 512
+_STATUSES = frozenset(RowStatus)
 _CODES = {
     RowStatus.ERROR: 13,
     RowStatus.INVALID: 3,
@@ -410,25 +412,18 @@ def to_scores(message: types_pb2.RewardBatch, rows: int) -> Scores:
         rows: rows that were sent.
 
     Raises:
-        ValueError: it does not have one value for each row and function.
+        ValueError: it is not what `answers.fault` wants; says what is wrong.
     """
     functions = len(message.reward_fns)
-    if (
-        len(message.rewards) != 4 * rows * functions
-        or len(message.exact_rewards) not in (0, 8 * rows * functions)
-        or len(message.statuses) != rows
-        or len(message.timings.score_s) != functions
-        or any(len(column.values) != 4 * rows for column in message.extra_columns)
-        or not all(0 <= error.row_index < rows for error in message.errors)
-    ):
-        raise ValueError(f"the worker must answer {rows} rows, got {len(message.statuses)}.")
-    values = (
-        np.frombuffer(message.exact_rewards, "<f8")
-        if message.exact_rewards
-        else np.frombuffer(message.rewards, "<f4")
-    )
+    problem = answers.fault(message, range(rows))
+    if not problem and not set(message.statuses) <= _STATUSES:
+        problem = f"`statuses` must be known, got {max(message.statuses)}"
+    if not problem and len(message.timings.score_s) != functions:
+        problem = f"`score_s` must be of {functions}, got {len(message.timings.score_s)}"
+    if problem:
+        raise ValueError(f"{problem}.")
     return Scores(
-        rewards=values.reshape(rows, functions).astype(np.float64),
+        rewards=answers.exact(message.rewards, message.exact_rewards).reshape(rows, functions),
         statuses=np.asarray(message.statuses, np.uint8),
         errors=[
             RowError(

@@ -265,8 +265,6 @@ class WorkerRouter:
         self, worker: RemoteWorker, piece: Piece, response: scoring_pb2.ScoreResponse
     ) -> None:
         call, start, stop = piece.call, piece.start, piece.stop
-        if list(response.row_ids) != call.batch.row_ids[start:stop]:
-            raise ValueError(f"worker {worker.address} answered other rows than were sent.")
         names = [fn.name for fn in call.reward_fns]
         if list(response.rewards.reward_fns) != names:
             # Started anew with other functions, between two calls: asked again what it is.
@@ -274,7 +272,13 @@ class WorkerRouter:
             self._workers.lose(worker, f"scored {got}, not {names}")
             self._again(piece)
             return
-        scores = messages.to_scores(response.rewards, stop - start)
+        try:
+            scores = _scores(response, call.batch.row_ids[start:stop])
+        except ValueError as error:
+            # Others may answer better. If none does, the call ends at its deadline.
+            self._workers.lose(worker, f"answered what can't be used: {error}")
+            self._again(piece)
+            return
         errors = [dataclasses.replace(e, worker=worker.address) for e in scores.errors]
         call.store(start, dataclasses.replace(scores, errors=errors))
         rows = stop - start
@@ -314,3 +318,10 @@ class WorkerRouter:
             self._again(piece)
         else:
             call.fail(RuntimeError(f"worker {worker.address} refused rows: {text}"))
+
+
+def _scores(response: scoring_pb2.ScoreResponse, row_ids: list[int]) -> Scores:
+    """Reads an answer to rows; raises ValueError if it can't be used."""
+    if list(response.row_ids) != row_ids:
+        raise ValueError("`row_ids` must be those that were sent.")
+    return messages.to_scores(response.rewards, len(row_ids))

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shares the tests out among the processes of pytest-xdist; ends what they leave in them.
 
-The tests with JAX processes keep both cores busy at times, most others wait for clocks: one of three
-processes has the former, one after the other, while the others share the rest.
+The tests with JAX processes keep both cores busy at times, most others wait for clocks: one process
+has the former, one after the other, while the others share the rest.
 """
 
 from __future__ import annotations

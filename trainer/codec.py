@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from shardward import answers
 from shardward.v1 import reward_pb2, types_pb2
 
 from trainer.config import MAX_MESSAGE_BYTES
 from trainer.decode import vocabulary
-from trainer.errors import ScoringFailed
+from trainer.errors import ScoringFailed, one_line
 from trainer.values import plain_column, wire_bytes
 
 if TYPE_CHECKING:
@@ -348,11 +349,10 @@ def decode_response(
     """Decodes an answer and checks it against its request.
 
     Raises:
-        ScoringFailed: another request's answer, rows missing or out of order, or a row that is
-            said to be fine without a finite total.
+        ScoringFailed: another request's answer, rows missing or out of order, or rewards that are
+            not what `answers.fault` wants.
     """
     row_ids, batch = list(request.rollouts.row_ids), response.rewards
-    b, f = len(row_ids), len(batch.reward_fns)
 
     def refuse(what: str) -> ScoringFailed:
         return ScoringFailed(
@@ -362,50 +362,33 @@ def decode_response(
         )
 
     if response.request_id != request.request_id:
-        raise refuse(f"request_id is {response.request_id!r}, not {request.request_id!r}")
+        got = one_line(response.request_id)
+        raise refuse(f"request_id is {got!r}, not {request.request_id!r}")
     if list(response.row_ids) != row_ids:
         raise refuse("row ids differ from those sent, or are in another order")
-    if len(batch.rewards) != 4 * b * f or len(batch.totals) != 4 * b or len(batch.statuses) != b:
-        raise refuse(f"it must hold {b} rows x {f} functions, got {len(batch.statuses)} statuses")
-    if len(batch.exact_rewards) not in (0, 8 * b * f) or len(batch.exact_totals) not in (0, 8 * b):
-        raise refuse(f"its exact values must be {b} rows x {f} functions of float64")
-    rewards = _exact(batch.rewards, batch.exact_rewards).reshape(b, f)
-    totals = _exact(batch.totals, batch.exact_totals)
-    valid = np.asarray(batch.statuses, np.int32) == OK
-    # On the device a total begins with a float32.
-    finite = np.isfinite(np.frombuffer(batch.totals, "<f4")) & np.isfinite(totals)
-    if not finite[valid].all():
-        bad = int(np.flatnonzero(valid & ~finite)[0])
-        raise refuse(f"row {row_ids[bad]} is OK but its total is {totals[bad]}")
-    if not all(0 <= e.row_index < b for e in batch.errors):
-        raise refuse("it has an error for a row that was not sent")
+    if problem := answers.fault(batch, row_ids):
+        raise refuse(problem)
     failures = [
         RowFailure(
             row_ids[e.row_index],
             _status_name(batch.statuses[e.row_index]),
             e.reward_fn,
-            e.message,
-            e.worker,
+            one_line(e.message),
+            one_line(e.worker),
         )
         for e in batch.errors
     ]
     extra = {c.name: np.frombuffer(c.values, "<f4") for c in batch.extra_columns}
     return RowRewards(
         reward_fns=tuple(batch.reward_fns),
-        rewards=rewards,
-        totals=totals,
-        valid=valid,
+        rewards=answers.exact(batch.rewards, batch.exact_rewards).reshape(len(row_ids), -1),
+        totals=answers.exact(batch.totals, batch.exact_totals),
+        valid=np.asarray(batch.statuses, np.int32) == OK,
         failures=failures,
         extra_columns=extra,
         queue_s=batch.timings.queue_s,
         total_s=batch.timings.total_s,
     )
-
-
-def _exact(rounded: bytes, exact: bytes) -> NDArray[np.float64]:
-    """Values as float64; those of a sender that has no exact ones are float32."""
-    values = np.frombuffer(exact, "<f8") if exact else np.frombuffer(rounded, "<f4")
-    return values.astype(np.float64)
 
 
 def _status_name(status: int) -> str:

@@ -34,6 +34,21 @@ _REMEDIES = {
 }
 
 
+_MOST_CHARACTERS = 1000
+
+
+def one_line(text: str) -> str:
+    r"""What another process says, fit for a log: of no control characters and bounded.
+
+    Example:
+        >>> one_line("refused:\n\x1b[2J")
+        'refused:  [2J'
+    """
+    if len(text) > _MOST_CHARACTERS:
+        text = f"{text[: _MOST_CHARACTERS - 3]}..."
+    return "".join(c if c.isprintable() else " " for c in text)
+
+
 class RewardError(Exception):
     """Rewards could not be had.
 
@@ -123,9 +138,9 @@ def cause(error: grpc.RpcError) -> str:
     """Says in a few words why a call failed."""
     if error.code() == grpc.StatusCode.DEADLINE_EXCEEDED and not status_details(error).reason:
         return "no answer"
-    if status_details(error).reason:
-        return error.details() or error.code().name  # the server's own words
-    return addresses.cause(error.details() or error.code().name)
+    text = one_line(error.details() or error.code().name)
+    # With a reason they are the server's own words.
+    return text if status_details(error).reason else addresses.cause(text)
 
 
 def from_rpc_error(

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from trainer.codec import RowFailure, RowRewards
-from trainer.errors import ScoringFailed
+from trainer.errors import ScoringFailed, one_line
 
 MASK, ABORT, VALUE = "mask", "abort", "value="
 _SHOWN_ROWS = 5
@@ -163,8 +163,9 @@ class Cause(NamedTuple):
             what = f"{raised['type']}{raised['place'] or ''}"
         elif failure.status == "ERROR":
             what = "-"
-        what = "".join(c if c.isprintable() else " " for c in _short(what))
-        return cls(failure.status, failure.reward_fn or "-", what, failure.worker or "-")
+        return cls(
+            failure.status, failure.reward_fn or "-", one_line(_short(what)), failure.worker or "-"
+        )
 
 
 def causes(summaries: Sequence[dict[str, Any]]) -> list[tuple[Cause, int]]:

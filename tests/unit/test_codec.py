@@ -121,8 +121,13 @@ def test_answer_with_a_failed_row() -> None:
 def test_exact_values_take_the_place_of_rounded_ones() -> None:
     """A server that has float64 sends it where float32 would round."""
     request = encode(rollouts())
-    exact = np.array([1e6 + 0.1, np.nan]).tobytes()
-    got = codec.decode_response(request, answer(request, exact_rewards=exact, exact_totals=exact))
+    values = np.array([1e6 + 0.1, np.nan])
+    fields = {
+        f"{kind}{name}": values.astype(type_).tobytes()
+        for kind, type_ in (("", "<f4"), ("exact_", "<f8"))
+        for name in ("rewards", "totals")
+    }
+    got = codec.decode_response(request, answer(request, **fields))
     assert (got.totals[0], got.rewards[0, 0]) == (1e6 + 0.1, 1e6 + 0.1)
     assert codec.decode_response(request, answer(request)).totals.dtype == np.float64
 
@@ -133,12 +138,18 @@ def test_exact_values_take_the_place_of_rounded_ones() -> None:
         ({"request_id": "other"}, "request_id"),
         ({"row_ids": [5, 4]}, "another order"),
         ({"row_ids": [4]}, "row ids differ"),
-        ({"statuses": [types_pb2.ROW_STATUS_OK]}, "must hold 2 rows"),
-        ({"totals": b"1234"}, "must hold 2 rows"),
-        ({"totals": np.array([np.inf, 0], "<f4").tobytes()}, "row 4 is OK but its total is inf"),
-        ({"exact_totals": np.array([np.nan, 0]).tobytes()}, "row 4 is OK but its total is nan"),
-        ({"exact_totals": b"1234"}, "its exact values must be 2 rows"),
-        ({"exact_rewards": b"1234"}, "its exact values must be 2 rows"),
+        ({"statuses": [types_pb2.ROW_STATUS_OK]}, "`statuses` must be of 2 rows"),
+        ({"statuses": [0, 99]}, "one for each of the 2 rows that are not OK"),
+        ({"errors": []}, "one for each of the 1 rows that are not OK, in their order, got 0"),
+        ({"totals": b"1234"}, "`totals` must be of 2 rows"),
+        (
+            {"totals": np.array([np.inf, np.nan], "<f4").tobytes()},
+            "row 4 is OK but its total is inf",
+        ),
+        ({"totals": np.array([0, 0], "<f4").tobytes()}, "row 5 is not OK but its total is 0"),
+        ({"exact_totals": np.array([np.nan, 0]).tobytes()}, "must be the values of `totals`"),
+        ({"exact_totals": b"1234"}, "`exact_totals` must be of 2 rows"),
+        ({"exact_rewards": b"1234"}, "`exact_rewards` must be of 2 rows"),
     ],
 )
 def test_bad_answers_are_refused(changes, message) -> None:

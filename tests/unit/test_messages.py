@@ -232,7 +232,7 @@ def test_rewards_keep_float64_on_the_way():
     message.exact_rewards = b""
     np.testing.assert_array_equal(messages.to_scores(message, 3).rewards, fine.astype(np.float32))
     message.exact_rewards = b"1234"
-    with pytest.raises(ValueError, match="must answer 3 rows"):
+    with pytest.raises(ValueError, match="`exact_rewards` must be of 3 rows x 3 functions, 72 "):
         messages.to_scores(message, 3)
 
 
@@ -271,20 +271,30 @@ def test_messages_of_failed_rows_are_bounded():
 
 
 @pytest.mark.parametrize(
-    "spoil",
+    ("spoil", "says"),
     [
-        lambda m: m.statuses.append(1),
-        lambda m: setattr(m, "rewards", m.rewards[4:]),
-        lambda m: setattr(m.errors[0], "row_index", 3),
-        lambda m: setattr(m.extra_columns[0], "values", b""),
-        lambda m: m.timings.ClearField("score_s"),
+        (lambda m: m.statuses.append(1), "`statuses` must be of 3 rows x 3 functions, 3 in all"),
+        (lambda m: m.statuses.__setitem__(1, 300), "`statuses` must be known, got 300"),
+        (lambda m: m.statuses.__setitem__(0, 2), "one for each of the 3 rows that are not OK"),
+        (lambda m: m.statuses.__setitem__(1, 1), "one for each of the 1 rows that are not OK"),
+        (lambda m: setattr(m, "rewards", m.rewards[4:]), "`rewards` must be of 3 rows"),
+        (lambda m: setattr(m, "totals", m.totals[1:]), "`totals` must be of .* 12 bytes .* got 11"),
+        (lambda m: setattr(m, "totals", b"\0" * 12), "row 1 is not OK but its total is 0"),
+        (lambda m: setattr(m, "exact_rewards", b"\0" * 72), "`exact_rewards` must be the values"),
+        (lambda m: setattr(m.errors[0], "row_index", 3), "`errors` must be one for each"),
+        (lambda m: setattr(m.errors[0], "row_index", -1), "`errors` must be one for each"),
+        (lambda m: setattr(m.errors[0], "reward_fn", "x" * 10**6), "must name functions among"),
+        (lambda m: m.errors.reverse(), "in their order"),
+        (lambda m: m.errors.extend(list(m.errors) * 1000), "got 2002"),
+        (lambda m: setattr(m.extra_columns[0], "values", b""), "`extra_columns\\['words'\\]` must"),
+        (lambda m: m.timings.ClearField("score_s"), "`score_s` must be of 3, got 0"),
     ],
 )
-def test_an_answer_of_another_size_is_refused(spoil):
-    """A worker that answers too much or too little is never half believed."""
+def test_an_answer_that_is_not_whole_is_refused(spoil, says):
+    """A worker that answers too much, too little or in contradictions is never half believed."""
     message = messages.from_scores(scores(), FUNCTIONS, total_s=0.0)
     spoil(message)
-    with pytest.raises(ValueError, match="the worker must answer 3 rows"):
+    with pytest.raises(ValueError, match=says):
         messages.to_scores(message, 3)
 
 
