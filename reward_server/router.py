@@ -21,7 +21,7 @@ import socket
 import time
 
 import grpc
-from grpc_status import rpc_status
+from shardward.status import status_details
 from shardward.v1 import scoring_pb2, types_pb2
 
 from reward_server import messages
@@ -308,10 +308,10 @@ class WorkerRouter:
             self._again(piece)
         elif code == grpc.StatusCode.DEADLINE_EXCEEDED:
             call.fail(self._out_of_time(call))
-        elif code in _LOST or (code in _BROKEN and rpc_status.from_call(error) is None):
+        elif code in _LOST or (code in _BROKEN and not status_details(error).is_ours):
             self._workers.lose(worker, text)
             self._again(piece)
-        elif code == grpc.StatusCode.RESOURCE_EXHAUSTED and rpc_status.from_call(error) is not None:
+        elif code == grpc.StatusCode.RESOURCE_EXHAUSTED and status_details(error).is_ours:
             # Its queue is full of the pieces of other servers.
             worker.rest_until = time.monotonic() + REST_S
             asyncio.get_running_loop().call_later(REST_S, self._dispatch)

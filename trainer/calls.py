@@ -12,6 +12,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import grpc
+from shardward.status import status_details
 from shardward.targets import Refused
 
 from trainer.connection import Closed, Connection
@@ -22,7 +23,6 @@ from trainer.errors import (
     cause,
     from_rpc_error,
     is_retryable,
-    status_details,
 )
 
 if TYPE_CHECKING:
@@ -100,6 +100,8 @@ class Call:
                 latest_s = self._left_s() - _LAST_TRY_S
                 if delay_s is None:
                     delay_s = min(backoff_s * random.uniform(0.5, 1.5), latest_s)  # noqa: S311
+                else:
+                    delay_s = max(delay_s, _FIRST_BACKOFF_S)
                 if not is_retryable(error) or latest_s <= 0 or delay_s > latest_s:
                     raise self._error(error) from error
                 self._failure = cause(error)

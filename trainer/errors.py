@@ -4,14 +4,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from typing import TYPE_CHECKING
 
 import grpc
-from google.rpc import error_details_pb2
-from grpc_status import rpc_status
 from shardward import addresses
+from shardward.status import status_details
 
 from trainer.credentials import explain
 
@@ -86,37 +84,6 @@ class ScoringFailed(RewardError):  # noqa: N818
 
 class ProcessesDisagree(RewardError):  # noqa: N818
     """The processes of the job are not at the same place, or one of them failed."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class StatusDetails:
-    """What a non-OK status says beyond its code.
-
-    Attributes:
-        reason: reason of google.rpc.ErrorInfo, or "".
-        retry_after_s: delay of google.rpc.RetryInfo in seconds, or None if there is none.
-    """
-
-    reason: str
-    retry_after_s: float | None
-
-
-def status_details(error: grpc.RpcError) -> StatusDetails:
-    """Reads ErrorInfo and RetryInfo from the status of a failed call."""
-    reason, retry_after_s = "", None
-    try:
-        status = rpc_status.from_call(error)
-    except ValueError:
-        status = None
-    for detail in status.details if status else ():
-        info, retry = error_details_pb2.ErrorInfo(), error_details_pb2.RetryInfo()
-        if detail.Is(info.DESCRIPTOR):
-            detail.Unpack(info)
-            reason = info.reason
-        elif detail.Is(retry.DESCRIPTOR):
-            detail.Unpack(retry)
-            retry_after_s = retry.retry_delay.ToTimedelta().total_seconds()
-    return StatusDetails(reason, retry_after_s)
 
 
 def is_retryable(error: grpc.RpcError) -> bool:
