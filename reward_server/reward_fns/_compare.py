@@ -16,10 +16,12 @@ from reward_server.reward_fns._shapes import (
     Relation,
     Shape,
     Text,
+    Time,
 )
 
 _UNORDERED = ("list", "set", "union")
 _MAX_PAIRS = 1_000
+_ZERO: Tree = ("num", Fraction(0), False)
 
 
 def same(gold: Shape, answer: Shape, relative_tolerance: float) -> bool:
@@ -49,6 +51,8 @@ class _Comparison:
             return self._expressions(gold, answer)
         if isinstance(gold, Group) and isinstance(answer, Group):
             return self._groups(gold, answer)
+        if isinstance(gold, Time) and isinstance(answer, Time):
+            return gold.is_same(answer)
         if isinstance(gold, Matrix) and isinstance(answer, Matrix):
             return len(gold.rows) == len(answer.rows) and all(
                 self._ordered(a, b) for a, b in zip(gold.rows, answer.rows, strict=True)
@@ -101,6 +105,8 @@ class _Comparison:
     def _ratios(self, gold: tuple[Shape, ...], answer: tuple[Shape, ...]) -> bool:
         trees = [[x.tree for x in items if isinstance(x, Expression)] for items in (gold, answer)]
         left, right = trees
+        if any(all(self._values(tree, _ZERO) for tree in side) for side in trees):
+            return False  # 0:0 is in every ratio
         return len(left) == len(right) == len(gold) == len(answer) and all(
             self._values(("mul", a, right[0]), ("mul", b, left[0]))
             for a, b in zip(left, right, strict=True)

@@ -15,9 +15,12 @@ from typing import Any
 from reward_server.reward_fns import _evaluate
 from reward_server.reward_fns._evaluate import ZERO, Undefined, mp, symbols, value
 from reward_server.reward_fns._expression import Tree, is_decimal
+from reward_server.reward_fns._normalize import TooBig
 
 RELATIVE_TOLERANCE = 1e-6
-_POINTS = 12
+_POINTS = 16
+# Beyond them numbers are large, which not every expression survives.
+_SMALL = 12
 _MIN_AGREEING = 4
 _EQUAL = mp.mpf(10) ** -150
 
@@ -43,26 +46,36 @@ def same_value(left: Tree, right: Tree, relative_tolerance: float = RELATIVE_TOL
     agreeing = defined = 0
     for i in range(_POINTS):
         point = {name: _coordinate(name, i) for name in names}
-        try:
-            expected = _evaluate.run(left, point, is_complex=is_complex)
-        except Undefined:
+        expected = _at(point, left, is_small=i < _SMALL, is_complex=is_complex)
+        if expected is None:
             continue
         defined += 1
-        try:
-            found = _evaluate.run(right, point, is_complex=is_complex)
-        except Undefined:
+        found = _at(point, right, is_small=i < _SMALL, is_complex=is_complex)
+        if found is None:
             continue
         if not _agree(expected, found):
             return False
         agreeing += 1
-    return agreeing >= _MIN_AGREEING and 3 * agreeing >= defined
+    return agreeing >= _MIN_AGREEING and 4 * agreeing >= defined
+
+
+def _at(point: dict[str, Fraction], tree: Tree, *, is_small: bool, is_complex: bool) -> Any:
+    """The value at a point, or None where it has none, or none that is worth its computation."""
+    try:
+        return _evaluate.run(tree, point, is_complex=is_complex)
+    except Undefined:
+        return None
+    except TooBig:
+        if is_small:
+            raise
+        return None
 
 
 def proportional(left: Tree, right: Tree, *, positive: bool = False) -> bool:
     """Says whether one tree is a multiple of the other by a constant that is not zero."""
     names = symbols(left) | symbols(right)
     ratios: list[Any] = []
-    for i in range(_POINTS):
+    for i in range(_SMALL):
         point = {name: _coordinate(name, i) for name in names}
         try:
             a = _evaluate.run(left, point, is_complex=False)
@@ -80,12 +93,17 @@ def proportional(left: Tree, right: Tree, *, positive: bool = False) -> bool:
 
 
 def _coordinate(name: str, i: int) -> Fraction:
-    # Positive and mixed reals, then positive integers for what has values there only.
+    # Positive and mixed reals, then positive integers for what has values there only, then large
+    # numbers. Each name is negative at some points, and names are not negative together.
     rng = random.Random(f"{name}:{i}")  # noqa: S311 - points, no secrets
-    if i >= 8:
+    is_negative = (i + random.Random(name).randrange(2)) % 2 == 1  # noqa: S311
+    if i >= _SMALL:
+        top = Fraction(rng.randint(60, 900), 7 if i % 4 < 2 else 1)
+    elif i >= 8:
         return Fraction(rng.randint(1, 40))
-    top = Fraction(rng.randint(30, 330), 97)
-    return -top if i >= 4 and rng.random() < 0.5 else top
+    else:
+        top = Fraction(rng.randint(30, 330), 97)
+    return -top if i >= 4 and is_negative else top
 
 
 def _close(left: Tree, right: Tree, a: Any, b: Any, relative_tolerance: float) -> bool:

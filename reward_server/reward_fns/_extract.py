@@ -45,10 +45,21 @@ _JOIN = re.compile(rf"(?:{_MARKS}|\band\b)*", re.IGNORECASE)
 _HEDGE = re.compile(
     rf"(?:{_MARKS}|\b(?:{_DOUBT}|and|also|be|it|is|even|then|answer|the|option)\b)*", re.IGNORECASE
 )
+_VALUE = r"(?:[0-9]|\\(?:boxed|frac|sqrt|pi))"
 _ALTERNATIVE = re.compile(
     rf"[\s$,;*.)\]\\]*\b(?:{_DOUBT})\b(?!\s+(?:equivalently|simply|just|in|as|about|approx))"
-    r"[^\n.]{0,40}?(?:[0-9]|\\(?:boxed|frac|sqrt|pi))",
+    rf"[^\n.]{{0,40}}?{_VALUE}",
     re.IGNORECASE,
+)
+# In a sentence of its own: `Alternatively, 13`, but not `Alternatively, one can check that 3*4=12`.
+_OFFERS = (
+    rf"{_DOUBT}|it|that|this|is|be|was|would|may|should|also|then|just|even|simply|the|a|an|"
+    r"answer|result|value|number|option|possibility|solution|candidate|guess|equals?|we|i|you|get|got|gets|"
+    r"gives|have|find|way|correct|final|[a-z]"
+)
+_NEW_SENTENCE = re.compile(r"[\s$*)\]\\]*(?:\.\s|\n)[\s$*(\[\\]*")
+_OFFER = re.compile(
+    rf"(?:{_DOUBT})\b[\s,:]*(?:(?:{_OFFERS})\b[\s,:=$\\(*]*)*[-$\\(*\s]*{_VALUE}", re.IGNORECASE
 )
 
 
@@ -165,7 +176,7 @@ def _unnest(text: str) -> str:
 
 def _from_boxes(text: str, boxes: list[_Found]) -> str | None:
     last = boxes[-1]
-    if _ALTERNATIVE.match(text, last.end, last.end + _BETWEEN * 2):
+    if _is_hedged(text, last):
         return None
     if not last.text.strip():
         return None
@@ -182,6 +193,21 @@ def _from_boxes(text: str, boxes: list[_Found]) -> str | None:
     return ", ".join(reversed(parts))
 
 
+def _is_hedged(text: str, box: _Found) -> bool:
+    """Says whether what follows a box offers another answer."""
+    if not _ALTERNATIVE.match(text, box.end, box.end + _BETWEEN * 2):
+        return False
+    end = _NEW_SENTENCE.match(text, box.end, box.end + _BETWEEN * 2)
+    if end is None:
+        return True
+    sentence = _SENTENCE_END.split(text[end.end() : end.end() + 4 * _BETWEEN], maxsplit=1)[0]
+    if not _OFFER.match(sentence):
+        return False
+    # It may come to the same answer.
+    same = rf"(?<![0-9A-Za-z.\\-]){re.escape(box.text.strip())}[\s.$*)\]\\!]*"
+    return re.search(rf"{same}\Z", sentence) is None
+
+
 def _from_phrase(text: str) -> str | None:
     start = None
     for phrase in _PHRASE.finditer(text):
@@ -195,7 +221,7 @@ def _from_phrase(text: str) -> str | None:
             return None
         return delimited[1] or delimited[2] or delimited[3]
     end = _SENTENCE_END.search(rest)
-    return (rest[: end.start()] if end else rest).rstrip("*_ ")
+    return (rest[: end.start()] if end else rest).rstrip("*_ .").strip("`")
 
 
 def without_lead(text: str) -> str:

@@ -8,6 +8,7 @@ import re
 from fractions import Fraction
 
 from reward_server.reward_fns._normalize import Unreadable, plain_characters
+from reward_server.reward_fns._units import NUMBER_WORDS, SCALES
 
 _MAX_CHARACTERS = 4_000
 # Sign and currency in either order, then digits with or without comma groups; the exponent is
@@ -22,8 +23,8 @@ _NUMBER = re.compile(
 # another number, and so does a word for a multiple; a word of doubt makes it a guess.
 _NOT_A_UNIT = re.compile(
     r"[0-9+=^<>?\u00d7\u00f7\[\]-]|/(?![a-z])|\{[^{}]*\{"
-    r"|\b(?:k|dozens?|(?:hundred|thousand|million|billion)s?|and|or|maybe|perhaps|possibly|not"
-    r"|half|third|quarter|to)\b"
+    rf"|\b(?:k|(?:{'|'.join(sorted({*SCALES, *NUMBER_WORDS}))})s?|halves|and|or|maybe|perhaps"
+    r"|possibly|not|to)\b"
 )
 
 

@@ -21,10 +21,12 @@ from reward_server.reward_fns._shapes import (
     Relation,
     Shape,
     Text,
+    Time,
 )
 from reward_server.reward_fns._tokens import (
     FUNCTIONS,
     GREEK,
+    RELATIONS,
     Token,
     bracketed,
     outside,
@@ -33,8 +35,9 @@ from reward_server.reward_fns._tokens import (
 )
 from reward_server.reward_fns._units import split_unit
 
-_RELATIONS = ("=", "<", ">", r"\le", r"\ge", r"\ne", r"\in", r"\approx")
 _NUMERAL = re.compile(r"\(?\s*([0-9A-F]+)\s*\)?\s*_\s*(?:\{\s*([0-9]{1,2})\s*\}|([0-9]{1,2}))")
+# Two digits behind the colon; also a ratio could look so, and is then compared as it is written.
+_TIME = re.compile(r"([0-9]{1,2}):([0-9]{2}) *(?:([AaPp])\.? ?[Mm]\.?)?")
 _MINUS_INFINITY = Expression(("neg", ("const", "inf")))
 _INFINITY = Expression(("const", "inf"))
 _COMMA = Token("sign", ",")
@@ -97,7 +100,7 @@ def _conjunctions(tokens: list[Token]) -> tuple[list[Token], bool]:
 
 
 def _has_relation(tokens: list[Token]) -> bool:
-    return len(split(tokens, *_RELATIONS)) > 1
+    return len(split(tokens, *RELATIONS)) > 1
 
 
 def _item(tokens: list[Token]) -> Shape:
@@ -111,9 +114,9 @@ def _single(tokens: list[Token]) -> Shape:
         raise Unreadable("empty")
     if tokens[0].text == r"\begin":
         return _matrix(tokens)
-    signs = [t.text for t in outside(tokens) if t.text in _RELATIONS]
+    signs = [t.text for t in outside(tokens) if t.text in RELATIONS]
     if signs:
-        return _relation(split(tokens, *_RELATIONS), signs)
+        return _relation(split(tokens, *RELATIONS), signs)
     for reader in (_set, _numeral, _plus_minus, _brackets, _words):
         shape = reader(tokens)
         if shape is not None:
@@ -138,7 +141,7 @@ def _name(tokens: list[Token]) -> str:
     if not tokens or not _starts_name(tokens[0]):
         return ""
     rest = tokens[1:]
-    if [token.text for token in rest[:5]] == ["^", "{", "-", "1", "}"]:
+    if [token.text for token in rest[:6]] == ["^", "{", "-", "1", "}", "("]:
         rest = rest[5:]
     if any(token.text in "+-*/^" for token in outside(rest)):
         return ""
@@ -282,6 +285,8 @@ def _set(tokens: list[Token]) -> Shape | None:  # noqa: PLR0911 - a return a kin
     parts = split(tokens, r"\cup")
     if len(parts) > 1:
         return Group("union", tuple(_single(part) for part in parts))
+    if time := _time(tokens):
+        return time
     ratio = split(tokens, ":")
     if len(ratio) > 1:
         return Group("ratio", tuple(_single(part) for part in ratio))
@@ -299,6 +304,13 @@ def _set(tokens: list[Token]) -> Shape | None:  # noqa: PLR0911 - a return a kin
         if len(items) == 1 and isinstance(items[0], Expression):
             return _without(items[0].tree)
     return None
+
+
+def _time(tokens: list[Token]) -> Time | None:
+    match = _TIME.fullmatch("".join(token.text for token in tokens))
+    if match is None or int(match[1]) > 24 or int(match[2]) > 59:
+        return None
+    return Time(int(match[1]), int(match[2]), (match[3] or "").lower())
 
 
 def _numeral(tokens: list[Token]) -> Shape | None:
@@ -356,6 +368,8 @@ def _brackets(tokens: list[Token]) -> Shape | None:  # noqa: PLR0911 - a return 
 
 def _words(tokens: list[Token]) -> Shape | None:
     if any(token.kind not in ("text", "word") and token.text not in "()',-" for token in tokens):
+        return None
+    if tokens[0].text == "-":
         return None
     words = [token.text for token in tokens if token.kind == "word" and token.text not in FUNCTIONS]
     is_text = any(token.kind == "text" for token in tokens)

@@ -73,4 +73,32 @@ class Relation:
     right: Tree
 
 
-Shape = Expression | Numeral | Text | Group | Matrix | Named | Relation
+@dataclasses.dataclass(frozen=True, slots=True)
+class Time:
+    """A time of day, or a ratio that is written like one: `2:30`.
+
+    Attributes:
+        hour: 0 to 24, as written.
+        minute: 0 to 59.
+        half: "a" or "p" for the half of the day, or "".
+    """
+
+    hour: int
+    minute: int
+    half: str
+
+    def is_same(self, other: Time) -> bool:
+        """Whether the other is this time; a half that only one of the two names is dropped."""
+        if self.minute != other.minute:
+            return False
+        if self.half and other.half:
+            return self._in_day() == other._in_day()
+        return self.hour == other.hour or (
+            bool(self.half or other.half) and self._in_day() == other._in_day()
+        )
+
+    def _in_day(self) -> int:
+        return self.hour % 12 + 12 * (self.half == "p") if self.half else self.hour
+
+
+Shape = Expression | Numeral | Text | Group | Matrix | Named | Relation | Time

@@ -14,7 +14,7 @@ from math_verify import LatexExtractionConfig, parse, verify
 from math_verify.errors import TimeoutException
 
 from reward_server.reward_fns._normalize import Unreadable
-from reward_server.reward_fns._tokens import outside, tokenize
+from reward_server.reward_fns._tokens import RELATIONS, outside, sides, tokenize
 
 _SECONDS = 2
 _MAX_CHARACTERS = 300
@@ -35,7 +35,11 @@ _COMMAND = re.compile(
 )
 _WORDS = re.compile(r"\\text\s*\{[^{}]*[A-Za-z][^{}]*\}|(?<!\\)\b[A-Za-z]{4,}")
 _CASES = re.compile(r"(?:begin|end)\{cases\}")
-_SEPARATORS = (",", ";", "=", "<", ">", r"\le", r"\ge", r"\ne", r"\in", r"\approx")
+_SEPARATORS = (",", ";", *RELATIONS)
+# The target of a limit, unless it is infinite or has a side.
+_TWO_SIDED = re.compile(
+    r"(\\lim\s*_\s*\{[^{}]*\\(?:to|rightarrow)(?![A-Za-z])\s*(?:(?!\\infty)[^{}^])+)(\})"
+)
 _LATEX = [LatexExtractionConfig()]
 
 
@@ -70,7 +74,29 @@ def _separators(text: str) -> list[str] | None:
 
 
 def verified(gold: str, answer: str) -> bool:
-    """Says whether math-verify holds two normalized answers for equal, within some seconds."""
+    """Says whether math-verify holds two normalized answers for equal, within some seconds.
+
+    Equations and inequalities are compared side by side: it solves them, and two without a solution
+    are equal to it. A limit must be that from both sides, of which it takes one.
+    """
+    pairs = list(zip(sides(gold), sides(answer), strict=True))
+    # A side that is the same is not asked about: `f(x)` is nothing that it could compute.
+    return all(
+        left == right
+        or all(
+            _is_verified(*pair) for pair in zip(_from_both(left), _from_both(right), strict=True)
+        )
+        for left, right in pairs
+    )
+
+
+def _from_both(text: str) -> tuple[str, str]:
+    """An expression with its limits from above and from below."""
+    above = _TWO_SIDED.sub(r"\1^{+}\2", text)
+    return above, _TWO_SIDED.sub(r"\1^{-}\2", text)
+
+
+def _is_verified(gold: str, answer: str) -> bool:
     # Its alarms work in a main thread only; elsewhere the row's own clock has to do.
     seconds = _SECONDS if threading.current_thread() is threading.main_thread() else None
     try:

@@ -36,6 +36,12 @@ _TOKEN = re.compile(
     r"|(?P<word>[A-Za-z]+)"
     r"|(?P<sign>[-+*/^_!()\[\]{}<>=,;:&|%'\"])"
 )
+RELATIONS = ("=", "<", ">", r"\le", r"\ge", r"\ne", r"\in", r"\approx")
+_BRACKET_OR_RELATION = re.compile(
+    r"(?P<open>\\\{|\\begin(?![A-Za-z])|[(\[{])"
+    r"|(?P<close>\\\}|\\end(?![A-Za-z])|[)\]}])"
+    r"|\\(?:le|ge|ne|in|approx)(?![A-Za-z])|[=<>]"
+)
 _OPEN = {"(", "[", "{", r"\{", r"\lfloor", r"\lceil", r"\langle", r"\begin"}
 _CLOSE = {")", "]", "}", r"\}", r"\rfloor", r"\rceil", r"\rangle", r"\end"}
 
@@ -149,3 +155,15 @@ def outside(tokens: list[Token]) -> list[Token]:
                 found.append(token)
             depth += token.text in _OPEN
     return found
+
+
+def sides(text: str) -> list[str]:
+    """Cuts a normalized answer at the relations that stand outside all brackets."""
+    sides, depth, start = [], 0, 0
+    for sign in _BRACKET_OR_RELATION.finditer(text):
+        if sign["open"] or sign["close"]:
+            depth += 1 if sign["open"] else -1
+        elif depth == 0:
+            sides.append(text[start : sign.start()].strip())
+            start = sign.end()
+    return [*sides, text[start:].strip()]

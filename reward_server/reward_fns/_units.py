@@ -26,9 +26,9 @@ _SPELLINGS = {
 _UNITS = {name: unit for unit, names in _SPELLINGS.items() for name in (unit, *names.split())}
 _CURRENCIES = ("dollar", "euro", "lb", "yen", "rupee", "cent")
 _SINGLE = frozenset("gmshltNJWVLC")
-_SCALES = {
+SCALES = {
     "dozen": 12, "hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9,
-    "trillion": 10**12,
+    "trillion": 10**12, "lakh": 10**5, "crore": 10**7,
 }  # fmt: skip
 # Words after a number that make it another answer, or none.
 _NOT_UNITS = frozenset(
@@ -38,6 +38,12 @@ _NOT_UNITS = frozenset(
     " incorrect false true undefined unknown infinity infinite mod modulo squared cubed all any"
     " each every some abc xyz zero one two three four five six seven eight nine ten eleven twelve"
     " twenty thirty forty fifty sixty seventy eighty ninety k".split()
+)
+# Fractions and the like: `5 tenths` is another number than 5.
+NUMBER_WORDS = frozenset(
+    "half halve third quarter fourth fifth sixth seventh eighth ninth tenth eleventh twelfth"  # noqa: SIM905 - as above
+    " thirteenth fifteenth sixteenth twentieth fiftieth hundredth thousandth millionth billionth"
+    " factorial pi tau root power fold score gross couple googol".split()
 )
 
 
@@ -58,8 +64,9 @@ def split_unit(tokens: list[Token]) -> tuple[list[Token], int, str]:
         return tokens, 1, _canonical(prefix)
     words = [word for token in tokens[start:] for word in _words(token)]
     scale = 1
-    while words and words[0].lower() in _SCALES:
-        scale *= _SCALES[words.pop(0).lower()]
+    while words and (word := _singular(words[0])) in SCALES:
+        scale *= SCALES[word]
+        words.pop(0)
     unit = _canonical(" ".join(words))
     if prefix and unit and unit != _canonical(prefix):
         return tokens, 1, _canonical(prefix)
@@ -121,6 +128,8 @@ def _is_currency(token: Token) -> bool:
 
 def _is_unit(token: Token) -> bool:
     words = [word for word in _words(token) if word not in "/^*23-"]
+    if any(_singular(word) in NUMBER_WORDS for word in words):
+        return False
     if token.kind == "text":
         return 0 < len(words) <= 4 and all(
             word.isalpha() and word.lower() not in _NOT_UNITS for word in words
@@ -130,7 +139,7 @@ def _is_unit(token: Token) -> bool:
         return False
     if len(word) == 1 or word.lower() in _NOT_UNITS:
         return word in _SINGLE
-    if word.lower() in _SCALES or _singular(word) in _UNITS:
+    if _singular(word) in SCALES or _singular(word) in _UNITS:
         return token.blank or word.lower() in _UNITS
     return token.blank and len(word) >= 3 and any(vowel in word.lower() for vowel in "aeiouy")
 

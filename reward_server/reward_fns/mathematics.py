@@ -10,14 +10,14 @@ import math as floats
 import re
 from typing import Any
 
-from reward_server.reward_fns import _equality, _evaluate, _symbolic
+from reward_server.reward_fns import _asked, _equality, _evaluate, _symbolic
 from reward_server.reward_fns._compare import same
 from reward_server.reward_fns._extract import final_text, find_answer, last_box
 from reward_server.reward_fns._letter import letter
 from reward_server.reward_fns._normalize import TooBig, Unreadable, normalize
 from reward_server.reward_fns._read import plain, read_shape
 from reward_server.reward_fns._shapes import Expression, Group, Matrix, Named, Shape
-from reward_server.reward_fns._tokens import spelling
+from reward_server.reward_fns._tokens import sides, spelling
 from reward_server.reward_fns.errors import BadGold
 
 EXAMPLE: dict[str, Any] = {
@@ -32,7 +32,10 @@ _HEDGE = re.compile(
     r"alternatively|unless)\b|\?",
     re.IGNORECASE,
 )
-_OPERATOR = re.compile(r"[0-9+*/^=<>|&%!()\[\]]|\\(?!text\b)[A-Za-z]")
+# Also a minus, unless it joins two words: `twenty-one`.
+_OPERATOR = re.compile(
+    r"[0-9+*/^=<>|&%!()\[\]]|\\(?!text\b)[A-Za-z]|(?<![A-Za-z]{4})-|-(?![A-Za-z]{3})"
+)
 _WORD = re.compile(r"\\text|[A-Za-z]{3}")
 
 
@@ -60,8 +63,9 @@ def math(
     any order; a set equals a list), union, ratio, matrix (a row is no column), equation (multiples
     are equal; an identity is not), numeral with a base (digits and base, `52_8` is neither 52 nor
     42), text (case and punctuation aside). A reference from A to J is a choice: `(A)`, `A. Paris`.
-    `x < 3` is the interval. A name that one side alone gives (`x = 5`, `f(x) = ...`) is dropped;
-    two names must agree.
+    `x < 3` is the interval. A name that one side alone gives (`x = 5`, `f(x) = ...`) is dropped,
+    and so is the expression that was asked for (`m + n = 5`), but no equation in one unknown
+    (`2x = 6` is not 6); two names must agree. `2:30` is a time, or a ratio to be written alike.
 
     Value: integers, fractions and finite decimals exactly, so 0.333333 is not 1/3, 3/6 is 1/2,
     and 10000000001 is not 10000000000. Irrational constants to 150 digits; a decimal against an
@@ -180,10 +184,17 @@ def _equal(gold: _Gold, found: str, relative_tolerance: float) -> bool:  # noqa:
         return False
     try:
         shape = read_shape(found)
-        if gold.shape is not None:
-            return same(gold.shape, shape, relative_tolerance)
+        if gold.shape is not None and same(gold.shape, shape, relative_tolerance):
+            return True
+        is_read = gold.shape is not None
     except TooBig:
         return False
     except Unreadable:
-        pass
-    return _symbolic.is_candidate(gold.text, found) and _symbolic.verified(gold.text, found)
+        is_read = False
+    if len(sides(gold.text)) == 1 and (value := _asked.value_of(found)) is not None:
+        return _equal(gold, value, relative_tolerance)
+    return (
+        not is_read
+        and _symbolic.is_candidate(gold.text, found)
+        and _symbolic.verified(gold.text, found)
+    )

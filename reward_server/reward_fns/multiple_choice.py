@@ -19,7 +19,7 @@ EXAMPLE: dict[str, Any] = {
 
 _PHRASE = re.compile(
     r"\b(?:answer|correct\s+(?:option|choice))(?:\s+is\b|\s*[*_]*:)[:\s*_]*"
-    r"(?:(?:option|choice)\s+)?(?=[\\(\[$*A-Ja-j])",
+    r"(?:(?:option|choice)\s+)?(?=[\\(\[$*\"`\u201cA-Ja-j])",
     re.IGNORECASE,
 )
 
