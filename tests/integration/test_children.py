@@ -9,6 +9,7 @@ import collections
 import contextlib
 import gc
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -343,8 +344,8 @@ async def test_a_clock_runs_whenever_a_users_code_runs(tokenizer, tmp_path, per)
     assert scores.statuses.tolist() == [OK, TIMEOUT] * len(kinds)
     assert again.statuses.tolist() == [OK]
     for error in scores.errors:
-        assert error.message.startswith("ran longer than 0.5 s")
-        assert error.message.endswith(" of hangs.py)")
+        # A busy machine may not write the line in time.
+        assert re.fullmatch(r"ran longer than 0\.5 s( \(line \d+ of hangs\.py\))?", error.message)
 
 
 async def test_rows_of_a_dropped_call_are_not_run(tokenizer, tmp_path):
