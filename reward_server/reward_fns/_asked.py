@@ -10,7 +10,7 @@ from reward_server.reward_fns._equality import same_value
 from reward_server.reward_fns._evaluate import symbols
 from reward_server.reward_fns._expression import Tree, read
 from reward_server.reward_fns._normalize import Unreadable
-from reward_server.reward_fns._tokens import RELATIONS, outside, sides, tokenize
+from reward_server.reward_fns._tokens import RELATIONS, outside, sides, split, tokenize
 
 # Words that are no commands: a sentence, or several answers.
 _WORDS = re.compile(r"(?<![\\A-Za-z])(?:or|and|not|[A-Za-z]{4,})(?![A-Za-z])", re.IGNORECASE)
@@ -26,10 +26,15 @@ def value_of(answer: str) -> str | None:
         TooBig: a side is not computed.
     """
     try:
-        signs = {sign.text for sign in outside(tokenize(answer))} & {*RELATIONS, ",", ";"}
+        tokens = tokenize(answer)
+        split(tokens, "=")  # refuses brackets that don't match
+        signs = {sign.text for sign in outside(tokens)} & {*RELATIONS, ",", ";"}
     except Unreadable:
         return None
-    first, *others, last = sides(answer) if signs == {"="} else ["", answer]
+    parts = sides(answer)
+    if signs != {"="} or len(parts) < 2:
+        return None
+    first, *others, last = parts
     if not first or _WORDS.search(first) or _is_equation(first):
         return None
     known = [_tree(side) for side in others]

@@ -79,21 +79,21 @@ def verified(gold: str, answer: str) -> bool:
     Equations and inequalities are compared side by side: it solves them, and two without a solution
     are equal to it. A limit must be that from both sides, of which it takes one.
     """
-    pairs = list(zip(sides(gold), sides(answer), strict=True))
+    left, right = sides(gold), sides(answer)
     # A side that is the same is not asked about: `f(x)` is nothing that it could compute.
-    return all(
-        left == right
-        or all(
-            _is_verified(*pair) for pair in zip(_from_both(left), _from_both(right), strict=True)
-        )
-        for left, right in pairs
+    return len(left) == len(right) and all(
+        a == b or all(_is_verified(_from(a, side), _from(b, side)) for side in _limit_sides(a, b))
+        for a, b in zip(left, right, strict=True)
     )
 
 
-def _from_both(text: str) -> tuple[str, str]:
-    """An expression with its limits from above and from below."""
-    above = _TWO_SIDED.sub(r"\1^{+}\2", text)
-    return above, _TWO_SIDED.sub(r"\1^{-}\2", text)
+def _limit_sides(*texts: str) -> str:
+    return "+-" if any(map(_TWO_SIDED.search, texts)) else "+"
+
+
+def _from(text: str, side: str) -> str:
+    """An expression with its limits from one side."""
+    return _TWO_SIDED.sub(rf"\1^{{{side}}}\2", text)
 
 
 def _is_verified(gold: str, answer: str) -> bool:

@@ -56,6 +56,11 @@ WRONG = [
     ("12 or a+b=13", "13"),
     ("a+b=13, c+d=12", "13"),
     ("0.(6)", "0"),
+    # Brackets that are text, or none.
+    (r"\text{)} = 5", "6"),
+    (r"\lfloor = 5", "5"),
+    (r"\gcd(\text{(}) = 5", r"\gcd(a,b)=5"),
+    (r"] = [ = 5", "5"),
 ]
 RIGHT = [
     (r"\max(2,9)=9", r"\max(2,9)=9.0"),
