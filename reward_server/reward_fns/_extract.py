@@ -41,9 +41,10 @@ _DOUBT = (
     r"probably|unless|another"
 )
 _BETWEEN = 80
-_JOIN = re.compile(rf"(?:{_MARKS}|\band\b)*", re.IGNORECASE)
+# Possessive: what one part could take, two could take otherwise, and so on without end.
+_JOIN = re.compile(rf"(?:{_MARKS}|\band\b)*+", re.IGNORECASE)
 _HEDGE = re.compile(
-    rf"(?:{_MARKS}|\b(?:{_DOUBT}|and|also|be|it|is|even|then|answer|the|option)\b)*", re.IGNORECASE
+    rf"(?:{_MARKS}|\b(?:{_DOUBT}|and|also|be|it|is|even|then|answer|the|option)\b)*+", re.IGNORECASE
 )
 _VALUE = r"(?:[0-9]|\\(?:boxed|frac|sqrt|pi))"
 _ALTERNATIVE = re.compile(

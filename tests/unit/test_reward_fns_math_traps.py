@@ -179,3 +179,11 @@ def test_a_choice_takes_linear_time(text: str) -> None:
     start = time.process_time()
     multiple_choice([""], [text], ["B"])
     assert time.process_time() - start < 1.0
+
+
+@pytest.mark.parametrize("between", ["(be)" * 17 + "x", "(1)" * 25 + "x", "(a)" * 26 + "x"])
+def test_what_stands_between_boxes_takes_linear_time(between: str) -> None:
+    """Marks in brackets can be read in two ways each, which had taken exponential time."""
+    start = time.process_time()
+    assert grade(rf"\boxed{{1}}{between}\boxed{{2}}", "2") == 1.0
+    assert time.process_time() - start < 1.0
