@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from reward_server.reward_fns import _symbolic
 from reward_server.reward_fns.errors import BadGold
 from reward_server.reward_fns.mathematics import math
 
@@ -869,6 +870,12 @@ BAD_GOLDS = [
     r"\infty - \infty", "$$", "?", "...", r"\frac{1}{", r"\frac{}{}", r"\sqrt", "{}", "()", "-",
     r"\text{}", r"\boxed{}", "5 or", "1,,2", "(", "##", "x =", "= 5", r"\left", "nan",
 ]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch):
+    """math-verify has its time also on a busy machine."""
+    monkeypatch.setattr(_symbolic, "_SECONDS", 30)
 
 
 def grade(completion, gold):

@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from reward_server.reward_fns import _symbolic
 from reward_server.reward_fns.boxed_number import boxed_number
 from reward_server.reward_fns.gsm8k import gsm8k
 from reward_server.reward_fns.mathematics import math
@@ -90,6 +91,12 @@ RIGHT = [
     ("0.75", r"{3\over 4}"),
     ("\u230ay\u230b", r"\lfloor y\rfloor"),
 ]
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """math-verify has its time also on a busy machine."""
+    monkeypatch.setattr(_symbolic, "_SECONDS", 30)
 
 
 def grade(text: str, gold: str) -> float | None:
